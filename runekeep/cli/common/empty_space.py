@@ -16,9 +16,9 @@ def describe_empty_space(client: "Client") -> str:
     """Returns a sentence if the user has neither memories nor sessions; empty otherwise."""
     # Every user has the same few directories, also one without anything.
     space = client.tree("", level_limit=2, node_limit=100)
-    if any(entry["depth"] > 1 for entry in space["entries"]):
+    if any(entry.depth > 1 for entry in space.entries):
         return ""
-    user = space["uri"].removeprefix("viking://user/")
+    user = space.uri.removeprefix("viking://user/")
     return (
         f"The user `{user}` has no memories and no sessions.{_others(client, user)}"
         " --user or RUNEKEEP_USER names another user."
@@ -35,7 +35,7 @@ def _others(client: "Client", user: str) -> str:
         listed = [one for prefix in (user[:1], "") for one in islice(client.users(prefix), MAX_COMPARED)]
     except RunekeepError:
         return ""
-    names = list(dict.fromkeys(one["user"] for one in listed))
+    names = list(dict.fromkeys(one.user for one in listed))
     if near := get_close_matches(user, names):
         return f" Did you mean {' or '.join(f'`{name}`' for name in near)}?"
     if len(names) > MAX_LISTED:

@@ -35,7 +35,7 @@ def list_(
         output.json({"users": users, "more": more})
         return
     for user in users:
-        output.say(f"{format_minute(user['create_time'])}  {user['user']}")
+        output.say(f"{format_minute(user.create_time)}  {user.user}")
     if more:
         output.say(f"There are more: --limit shows more than {limit}.", "dim")
     if not users:
@@ -57,9 +57,9 @@ def delete(
         output.json(deleted)
         return
     output.say(
-        f"Deleted {format_count(deleted['sessions'], 'session', 'sessions')}"
-        f" and {format_count(deleted['memories'], 'memory', 'memories')};"
-        f" {format_count(deleted['cancelled_tasks'], 'open task was', 'open tasks were')} cancelled."
+        f"Deleted {format_count(deleted.sessions, 'session', 'sessions')}"
+        f" and {format_count(deleted.memories, 'memory', 'memories')};"
+        f" {format_count(deleted.cancelled_tasks, 'open task was', 'open tasks were')} cancelled."
     )
 
 
@@ -84,4 +84,4 @@ def copy(
     if output.as_json:
         output.json(copied)
         return
-    output.say(f"Copied to {to}: {describe_contents(copied['contents'])}.")
+    output.say(f"Copied to {to}: {describe_contents(copied.contents)}.")

@@ -1,23 +1,24 @@
 """Users of the account: which there are, and a copy of the own one."""
 
 from collections.abc import AsyncGenerator
-from typing import TypedDict, cast
+from datetime import datetime
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.spaces.transfer import ImportResult
 from runekeep.client.wire.proto_json import to_json
+from runekeep.client.wire.result import Result
 from runekeep.v1 import memory_service_pb2
 from runekeep.v1 import space_service_pb2 as wire
 
 _PAGE = 200
 
 
-class UserOfAccount(TypedDict):
+class UserOfAccount(Result):
     """A user of the account. `create_time`: when something was first stored for it."""
 
     user: str
-    create_time: str
+    create_time: datetime
 
 
 class AccountUsers:
@@ -31,11 +32,16 @@ class AccountUsers:
         begin with it.
 
         Raises AccessDeniedError for credentials of one user.
+
+        ```python
+        for user in client.users():
+            print(user.user, user.create_time)
+        ```
         """
         request = wire.ListUsersRequest(prefix=prefix, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.spaces.ListUsers, request):
             for user in page.users:
-                yield cast(UserOfAccount, to_json(user))
+                yield UserOfAccount(to_json(user))
 
     async def copy_user(self, to: str, *, replace: bool = False, request_id: str | None = None) -> ImportResult:
         """Copies everything of the user to the user `to` of the same account, on the server, as a whole or not at all.
@@ -43,6 +49,10 @@ class AccountUsers:
 
         Raises FailedPreconditionError (`SPACE_NOT_EMPTY`) if it has, AccessDeniedError for credentials of one user, and
         AbortedError if data of the user is deleted meanwhile: then copy again.
+
+        ```python
+        print(client.copy_user("robin_copy").contents.memories)
+        ```
         """
         request = wire.CopyUserRequest(to_user=to, request_id=request_id or new_request_id())
         if replace:
@@ -50,7 +60,7 @@ class AccountUsers:
             deletion = memory_service_pb2.DeleteUserRequest(user=to, request_id=request.request_id)
             await self._connection.call(self._connection.stubs.memories.DeleteUser, deletion, user=to)
         response = await self._connection.call(self._connection.stubs.spaces.CopyUser, request)
-        return cast(ImportResult, to_json(response))
+        return ImportResult(to_json(response))
 
 
 class BlockingAccountUsers:
