@@ -205,6 +205,8 @@ class DeadlineSettings(BaseModel):
     commit_seconds: float = Field(default=10.0, gt=0, le=3600, description="Commits, and calls that write a lot.")
     delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
     erase_data_seconds: float = Field(default=30.0, gt=0, le=3600, description="EraseData.")
+    copy_user_seconds: float = Field(default=600.0, gt=0, le=3600, description="CopyUser.")
+    rollback_session_seconds: float = Field(default=30.0, gt=0, le=3600, description="RollbackSession.")
     embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob, ChangeEmbedder.")
     ask_seconds: float = Field(default=120.0, gt=0, le=3600, description="AskMemory.")
     job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
