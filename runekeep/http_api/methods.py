@@ -30,9 +30,18 @@ _FILES: Final = (
 def served_methods() -> Iterator[MethodDescriptor]:
     """Yields the methods, service by service, without those that take a stream of requests: JSON over HTTP is no way to
     send one."""
+    yield from (method for method in _methods() if not method.client_streaming)
+
+
+def left_out_methods() -> Iterator[MethodDescriptor]:
+    """Yields the methods that take a stream of requests."""
+    yield from (method for method in _methods() if method.client_streaming)
+
+
+def _methods() -> Iterator[MethodDescriptor]:
     for file in _FILES:
         for service in file.services_by_name.values():
-            yield from (method for method in service.methods if not method.client_streaming)
+            yield from service.methods
 
 
 def path_of(method: MethodDescriptor) -> str:

@@ -330,8 +330,8 @@ WORKERS: dict[str, Callable[[pb.Lease], Message]] = {
 # It has a test of its own below.
 STREAM = "Work"
 
-# Streams of the caller's own alone: see test_export.
-STREAMS = {"ExportSpace", "ImportSpace"}
+# Streams of the caller's own alone: see test_export and test_append_streams.
+STREAMS = {"ExportSpace", "ImportSpace", "StreamMessages"}
 TABLE = {
     session_service_pb2: SESSIONS,
     memory_service_pb2: MEMORIES,

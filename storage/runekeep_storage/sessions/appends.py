@@ -94,6 +94,17 @@ class _New:
     tokens: int
 
 
+async def add_groups(
+    tx: Tx, groups: Sequence[tuple[Space, Sequence[Append]]]
+) -> list[list[AppendResult | bytes | Exception]]:
+    """Appends groups of one account in order, see `add`. Returns the outcomes of each group in its order.
+
+    The appends of a group are in one transaction, so that none is stored if those before it are lost.
+    """
+    outcomes = iter(await add(tx, [(space, item) for space, items in groups for item in items]))
+    return [[next(outcomes) for _ in items] for _, items in groups]
+
+
 async def add(tx: Tx, items: Sequence[Asked]) -> list[AppendResult | bytes | Exception]:
     """Appends in order, for one account, and creates the automatic commits that become due. Returns for each item its
     result, or the stored response of a repeat.

@@ -183,6 +183,12 @@ class FairSlots:
             else:
                 self._release(account, held)
 
+    async def hold(self, weight: int) -> Callable[[], None]:
+        """Waits for slots as `take` does. Returns the function that releases them; call it once."""
+        account, held = current(), min(weight, self._each)
+        await self._acquire(account, held)
+        return partial(self._release, account, held)
+
     def _rest_after(self, account: str, seconds: float) -> float:
         """Returns how long an account must rest after it worked for `seconds`."""
         if not self._rest or not do_others_call():
