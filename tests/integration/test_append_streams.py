@@ -49,7 +49,7 @@ async def test_an_append_commits_the_session_by_its_rules(caller: Caller) -> Non
         assert not (await stream.added(append(session, "one", request_id="a"))).HasField("auto_commit")
         added = await stream.added(append(session, "two", request_id="b"))
         assert added.auto_commit.archived and added.live_message_count == 0
-    assert (await caller.task(added.auto_commit.task_id)).session_uri.endswith(session)
+    assert (await caller.task(added.auto_commit.task_id)).session == caller.uri(f"sessions/{session}")
 
 
 async def test_many_appends_under_way_keep_the_order_of_each_session(caller: Caller) -> None:
@@ -177,11 +177,15 @@ async def test_a_server_that_stops_acknowledges_what_it_read_and_ends_the_stream
 
 
 async def test_a_caller_who_reads_no_acknowledgements_is_stopped(callers: Callers, server: ServerProcess) -> None:
-    """Each append lists 100 messages in its acknowledgement, so that the connection is soon full."""
-    caller, other = callers(), callers()
-    session, theirs = await caller.session(), await other.session()
-    sent = 0
-    async with OpenStream.of(caller) as stream:
+    """Each append lists 100 messages in its acknowledgement, so that the connection is soon full; its caller's side is
+    kept from making room for more."""
+    other = callers()
+    theirs, sent = await other.session(), 0
+    async with (
+        grpc.aio.insecure_channel(server.address, options=[("grpc.http2.bdp_probe", 0)]) as channel,
+        OpenStream.of(caller := Caller(channel, unique("user"), unique("account"))) as stream,
+    ):
+        session = await caller.session()
         with pytest.raises(TimeoutError):
             while True:
                 one = append(session, *["x"] * 100, request_id=f"r-{sent}")
@@ -191,8 +195,8 @@ async def test_a_caller_who_reads_no_acknowledgements_is_stopped(callers: Caller
                 assert sent < 10 * WINDOW_APPENDS, "the server reads on and on"
         async with OpenStream.of(other) as free:
             await free.added(append(theirs, "one", request_id="a"))
-    found = await caller.sessions.GetSession(pb.GetSessionRequest(session=session))
-    assert 0 < found.session.message_count <= 100 * sent
+        found = await caller.sessions.GetSession(pb.GetSessionRequest(session=session))
+        assert 0 < found.session.message_count <= 100 * sent
 
 
 async def test_many_connections_of_a_writer_break(server: ServerProcess, caller: Caller) -> None:

@@ -7,7 +7,7 @@ transaction. So none is stored without those before it, and a busy session takes
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -203,7 +203,9 @@ class _Stream:
                     raise invalid("request_id", "is empty", "Make one for each append, and repeat it with the same one")
                 validate_message(append, size)
                 self._held[number] = await self._streams.bodies.hold(max(size, MIN_HELD_BYTES))
-                prepared = await self._prepare(append, size)
+                appending = self._streams.appending
+                async with nullcontext() if appending.is_prepared_at_once(size) else self._in_time():
+                    prepared = await appending.prepare(self._space, append, size)
             except Exception as error:
                 failure = _failure_of(error)
                 if failure.code in _TEMPORARY:
@@ -238,10 +240,6 @@ class _Stream:
             if not seconds:
                 return
             await asyncio.sleep(seconds)
-
-    async def _prepare(self, append: pb.AddMessagesRequest, size: int) -> Append | pb.AddMessagesResponse:
-        async with self._in_time():
-            return await self._streams.appending.prepare(self._space, append, size)
 
     # Writing
 

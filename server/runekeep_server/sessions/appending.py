@@ -54,6 +54,10 @@ class Appending:
             raise outcome
         return outcome
 
+    def is_prepared_at_once(self, request_bytes: int) -> bool:
+        """Returns whether `prepare` waits for nothing with a request of this size."""
+        return request_bytes <= min(MAX_INLINE_CONVERSION_BYTES, self._most_inline_chars)
+
     async def prepare(
         self, space: Space, request: pb.AddMessagesRequest, request_bytes: int
     ) -> Append | pb.AddMessagesResponse:

@@ -59,6 +59,6 @@ def test_a_session_that_a_writer_wrote_to_commits_at_its_end(server: ServerDoubl
 
 async def test_what_fails_by_its_form_is_not_sent(server: ServerDouble) -> None:
     async with AsyncClient(server.address) as client, client.session("s").writer() as writer:
-        with pytest.raises(ValueError, match="role"):
+        with pytest.raises(ValueError, match="nobody"):
             await writer.add("nobody", "one")  # type: ignore[arg-type]  # as the test wants it
     assert not server.requests("AddMessages")
