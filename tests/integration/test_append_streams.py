@@ -233,7 +233,7 @@ async def test_a_server_is_killed_under_a_writer(own_server: Servers, fresh_stor
                     server.kill()
                     await asyncio.to_thread(server.start, server.address)
             await writer.flush()
-            assert [(await one.result())["messages"][0]["sequence"] for one in handles] == list(range(1, 401))
+            assert [(await one.result()).messages[0].sequence for one in handles] == list(range(1, 401))
         found = [message.parts[0] async for message in session.messages("all")]
     assert [getattr(part, "text", "") for part in found] == expected
     await asyncio.to_thread(server.stop)

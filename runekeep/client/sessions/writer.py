@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
 from runekeep.client.blocking import BlockingWrapper, blocking
 from runekeep.client.connection.connection import Connection, new_request_id
@@ -40,7 +40,7 @@ class AsyncAppend:
         except TimeoutError as error:
             message = f"the append {self.request_id} is not acknowledged after {timeout} s"
             raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
-        return cast(AddedMessages, to_json(response))
+        return AddedMessages(to_json(response))
 
 
 class AsyncWriter:
@@ -95,7 +95,14 @@ class AsyncWriter:
         request_id: str | None = None,
     ) -> AsyncAppend:
         """Appends a message, of a text or of parts; see `AsyncSession.add_message`. Returns before it is durable:
-        `flush`, or `result` of what is returned, waits for that."""
+        `flush`, or `result` of what is returned, waits for that.
+
+        ```python
+        with session.writer() as writer:
+            append = writer.add("user", "I live in Lisbon")
+            print(append.result().messages[0].sequence)
+        ```
+        """
         parts = [TextPart(parts)] if isinstance(parts, str) else parts
         message = Message(role, parts, message_id, created_at, peer_id, turn_id, speaker)
         return await self.add_messages([message], request_id=request_id)

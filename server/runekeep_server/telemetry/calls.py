@@ -44,7 +44,7 @@ APPENDS = metrics.counter(
     "runekeep_rpc_stream_appends_total", "Appends that StreamMessages acknowledged, by gRPC `code`.", ["code"]
 )
 
-AUDITED = metrics.counter("runekeep_audited_calls_total", "Calls that the audit log has, by `method`.", ["method"])
+AUDITED = metrics.counter("runekeep_audit_calls_total", "Calls that the audit log has, by `method`.", ["method"])
 
 
 # Cached, because looking a metric up by its labels costs more than counting. The sets of methods and codes are small.

@@ -17,7 +17,7 @@ async def test_a_server_without_the_stream_gets_a_call_for_each_append(server: S
     async with AsyncClient(server.address) as client:
         async with client.session("s").writer() as writer:
             handles = [await writer.add("user", f"{number}") for number in range(20)]
-        assert [(await one.result())["messages"][0]["sequence"] for one in handles] == list(range(1, 21))
+        assert [(await one.result()).messages[0].sequence for one in handles] == list(range(1, 21))
     requests = server.requests("AddMessages")
     assert [one.messages[0].parts[0].text.text for one in requests] == [f"{number}" for number in range(20)]
     assert [one.request_id for one in requests] == [one.request_id for one in handles]
@@ -30,11 +30,11 @@ def test_a_refusal_is_raised_by_its_append_and_once_by_flush(server: ServerDoubl
         first, second, third = (writer.add("user", text) for text in ("one", "two", "three"))
         with pytest.raises(NotFoundError):
             writer.flush()
-        assert first.done and first.result()["messages"][0]["sequence"] == 1
+        assert first.done and first.result().messages[0].sequence == 1
         with pytest.raises(NotFoundError) as caught:
             second.result()
         assert caught.value.reason == "RESOURCE_NOT_FOUND"
-        assert third.result(timeout=20)["messages"][0]["sequence"] == 2
+        assert third.result(timeout=20).messages[0].sequence == 2
         writer.flush()
 
 
