@@ -290,7 +290,7 @@ OWN_PLACES = {
 REFUSED = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 
 # Streams of the caller's own alone: see test_export.
-STREAMS = {"ExportSpace", "ImportSpace"}
+STREAMS = {"ExportSpace", "ImportSpace", "StreamMessages"}
 # In development mode everybody may act for all users of an account: see test_users and test_copy_user.
 OF_ACCOUNT = {"CopyUser", "ListUsers"}
 # See test_turn_tenants.
