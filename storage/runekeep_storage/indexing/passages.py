@@ -1,6 +1,6 @@
 """Passages: the searchable form of archived conversation, one for each message, made after the commit."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
@@ -110,9 +110,9 @@ async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
     return row is not None and not row["passages_indexed"]
 
 
-async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+async def waiting_spaces(tx: Tx, after: Name, limit: int, left_out: Collection[str] = ()) -> tuple[list[Space], Name]:
     """Reads the spaces with archives whose passages are not in the index yet; see `space_walk.waiting_spaces`."""
-    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit, left_out)
 
 
 _NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0", "created_at", str(2**62)),)
