@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from runekeep_storage.database import SpaceDatabase
+from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.indexing import backfill
@@ -47,7 +47,7 @@ class AccountVectors:
         self._max_texts: dict[str, int] = {}
         """Maximum number of texts at once, of accounts for which a call took too long."""
         self._late: set[str] = set()
-        """Accounts whose last call took longer than LATE_SECONDS."""
+        """Accounts whose last call took longer than LATE_SECONDS, in vain or not."""
         self._tasks: dict[str, asyncio.Task[int | None]] = {}
         """The calls that are under way, by account."""
 
@@ -65,9 +65,9 @@ class AccountVectors:
         """After how many seconds the first account is tried again; 0 if none is left alone."""
         return min((outage.pause_left for outage in self._outages.values() if outage.is_paused), default=0.0)
 
-    def has_failed(self, account: str) -> bool:
-        """Returns whether the embedder has failed for the account since its last success."""
-        return account in self._outages
+    def is_slow(self, account: str) -> bool:
+        """Returns whether the last call for the account failed or was late."""
+        return account in self._outages or account in self._late
 
     def left_alone(self) -> set[str]:
         """Returns the accounts of which no rows are to be read now: vectors of theirs are being made, or the embedder
@@ -86,12 +86,36 @@ class AccountVectors:
     def end_pauses(self) -> None:
         self._outages.clear()
 
-    def leave_alone(self, account: str, error: EmbedderUnavailable, event: str = "") -> None:
-        """Begins a pause for the account. Logs the first failure, then ever fewer."""
-        # For operators: the message has no text of users, and no key.
+    async def embed(
+        self, embedder: Embedder, space: Space, texts: Sequence[str], seconds: float, waits: str
+    ) -> list[bytes] | None:
+        """Returns a vector for each text, of the account of the space. None if the embedder fails or takes longer than
+        `seconds`: then a pause begins. `waits`: the event for the log, at the first failure, then ever more seldom."""
+        account, began = space.account, monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                vectors = await embedder.embed(texts, bulk=True, space=space)
+        except TimeoutError:
+            if len(texts) > 1:
+                self._max_texts[account] = len(texts) // 2
+            away = EmbedderUnavailable(f"account {account}: no vectors within {seconds:g} s")
+        except EmbedderUnavailable as error:
+            away = error
+        except Exception as error:  # Whatever is wrong with the texts of one account, the others get their vectors.
+            log.exception("vectors_failed", account=account)
+            away = EmbedderUnavailable(f"account {account}: {type(error).__name__}")
+        else:
+            self._outages.pop(account, None)
+            if account in self._max_texts:
+                self._max_texts[account] += 1
+            return vectors
+        finally:
+            (self._late.add if monotonic() - began > LATE_SECONDS else self._late.discard)(account)
         outage = self._outages.setdefault(account, Outage())
-        if outage.add(error):
-            log.warning(event or self._waits, account=account, failures=outage.failures, error=outage.problem)
+        if outage.add(away):
+            # For operators: the message has no text of users, and no key.
+            log.warning(waits, account=account, failures=outage.failures, error=outage.problem)
+        return None
 
     async def make(self, embedder: Embedder, missing: Iterable[Missing]) -> bool:
         """Begins to make the vectors of each account, of none that `left_alone` names, and waits for them, but not
@@ -104,7 +128,7 @@ class AccountVectors:
         for account, rows in by_account.items():
             task = self._tasks[account] = asyncio.create_task(self._make(embedder, account, rows))
             task.add_done_callback(partial(self._end, account))
-            if account not in self._late and account not in self._outages:
+            if not self.is_slow(account):
                 waited.append(task)
         if not waited:
             return False
@@ -130,26 +154,8 @@ class AccountVectors:
 
     async def _write(self, embedder: Embedder, account: str, rows: list[Missing]) -> int | None:
         """Returns how many rows got vectors; None if the embedder is away."""
-        began = monotonic()
-        try:
-            async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed([row.text for row in rows], bulk=True, space=rows[0].space)
-        except TimeoutError:
-            if len(rows) > 1:
-                self._max_texts[account] = len(rows) // 2
-            away = EmbedderUnavailable(f"account {account}: no vectors within {MAX_EMBED_SECONDS:g} s")
-        except EmbedderUnavailable as error:
-            away = error
-        except Exception as error:  # Whatever is wrong with the texts of one account, the others get their vectors.
-            log.exception("vectors_failed", account=account)
-            away = EmbedderUnavailable(f"account {account}: {type(error).__name__}")
-        else:
-            self._outages.pop(account, None)
-            if account in self._max_texts:
-                self._max_texts[account] += 1
-            filled = zip(rows, vectors, strict=True)
-            return await backfill.write_vectors(self._database, filled, embedder.model, is_next=self._is_next)
-        finally:
-            (self._late.add if monotonic() - began > LATE_SECONDS else self._late.discard)(account)
-        self.leave_alone(account, away)
-        return None
+        vectors = await self.embed(embedder, rows[0].space, [row.text for row in rows], MAX_EMBED_SECONDS, self._waits)
+        if vectors is None:
+            return None
+        filled = zip(rows, vectors, strict=True)
+        return await backfill.write_vectors(self._database, filled, embedder.model, is_next=self._is_next)

@@ -12,7 +12,7 @@ from runekeep_common.telemetry import tracing
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage import telemetry
 from runekeep_storage.database import Space, SpaceDatabase, Tx
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable
+from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable
 from runekeep_storage.indexing import backfill, passages, traces
@@ -36,7 +36,7 @@ LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
 MAX_EMBED_SECONDS = 10.0
 """How long new passages wait for their vectors. Then they are found by words, and the vectors follow. Meanwhile
-accounts with another endpoint wait too."""
+accounts with another endpoint wait too, the first time."""
 WALK_SECONDS = 5.0
 """Maximum time between two walks over spaces without vectors while all of them are left alone because the embedder
 failed. Each walk costs a look-up for each account."""
@@ -207,18 +207,12 @@ class PassageRelay:
 
     async def _vectors(self, space: Space, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
-        and vectors follow. After a failure, no passage waits until missing vectors of the account could be made."""
-        if embedder is None or not texts or self._missing_vectors.has_failed(space.account):
+        and vectors follow. After a failure or a late answer, no passage waits until missing vectors of the account are
+        made in time."""
+        if embedder is None or not texts or self._missing_vectors.is_slow(space.account):
             return [None] * len(texts)
-        try:
-            async with asyncio.timeout(MAX_EMBED_SECONDS):
-                return list(await embedder.embed(texts, bulk=True, space=space))
-        except EmbedderUnavailable as error:
-            self._missing_vectors.leave_alone(space.account, error, "relay_without_vectors")
-        except TimeoutError:
-            late = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
-            self._missing_vectors.leave_alone(space.account, late, "relay_without_vectors")
-        return [None] * len(texts)
+        vectors = await self._missing_vectors.embed(embedder, space, texts, MAX_EMBED_SECONDS, "relay_without_vectors")
+        return [None] * len(texts) if vectors is None else list(vectors)
 
     async def _fill_vectors(self) -> bool:
         """Makes missing vectors of some spaces, as many as keep the embedder busy; their points follow through the

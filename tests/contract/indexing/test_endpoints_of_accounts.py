@@ -10,7 +10,7 @@ import pytest
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.endpoints import outage
-from runekeep_storage.indexing import account_vectors, backfill, embedder_change, reembedding
+from runekeep_storage.indexing import account_vectors, backfill, embedder_change, passage_relay, reembedding
 from runekeep_storage.indexing.backfill import Missing
 from runekeep_storage.indexing.reembedding import SPACES
 from runekeep_storage.indexing.relay import EMBEDDER
@@ -79,6 +79,24 @@ async def test_late_vectors_of_an_account_do_not_wait_for_the_endpoint_of_anothe
     assert not any("cat" in text for text in endpoints.sent[ANN.account])
     assert not any("ann" in text for text in endpoints.sent[CAT.account])
     assert endpoints.sent[CAT.account], "the endpoint was tried"
+
+
+async def test_new_messages_wait_for_a_slow_endpoint_once(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account_vectors, "LATE_SECONDS", 0.0)
+    # Whoever waits for the endpoint waits for ever.
+    monkeypatch.setattr(passage_relay, "MAX_EMBED_SECONDS", None)
+    endpoints = Endpoints(search.embedder, monkeypatch)
+    await talk(search.database, CAT, "first", "cat has a kettle")
+    await commit(search.database, CAT, "first", "cat-1")
+    await search.relay._passages.step(await search.attachment.id())
+    assert endpoints.calls == [(CAT.account, 1)]
+
+    endpoints.hanging.add(CAT.account)
+    for space in (CAT, ANN):
+        await talk(search.database, space, "second", f"{space.user} has a teapot")
+        await commit(search.database, space, "second", f"{space.user}-2")
+    search.relay.start()
+    await search.caught_up(CAT, ANN)
 
 
 async def test_a_change_of_the_embedder_goes_on_for_accounts_whose_endpoint_answers(
