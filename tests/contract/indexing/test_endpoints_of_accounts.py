@@ -16,6 +16,7 @@ from runekeep_storage.indexing.reembedding import SPACES
 from runekeep_storage.indexing.relay import EMBEDDER
 from tests.contract.indexing.test_embedder_change import (
     TARGET,
+    Server,
     change,
     complete,
     models,
@@ -130,21 +131,22 @@ async def test_a_hanging_endpoint_shrinks_the_batches_of_its_own_account_only(
     monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.01)
     for number in range(4):
         await remember(search, CAT, f"m{number}", f"cat likes tea {number}")
-    for number in range(160):
+    for number in range(40):
         await remember(search, ANN, f"m{number}", f"ann likes tea {number}")
     one = server(search)
+    monkeypatch.setattr(one.target, "bulk_texts", 8)
     endpoints = Endpoints(one.target, monkeypatch)
     endpoints.hanging.add(CAT.account)
     await start(search)
     index_id = await one.attachment.attach()
     async with asyncio.timeout(60):
-        while len(endpoints.sent[ANN.account]) < 160 or len(endpoints.sent[CAT.account]) < 6:
+        while len(endpoints.sent[ANN.account]) < 40 or len(endpoints.sent[CAT.account]) < 6:
             await one.reembedder.step(index_id)
             await asyncio.sleep(0.01)
     await one.reembedder.stop()
 
     sizes = {account: [texts for of, texts in endpoints.calls if of == account] for account in endpoints.sent}
-    assert min(sizes[ANN.account][:-1]) > one.target.bulk_texts // 2
+    assert min(sizes[ANN.account][:-1]) >= one.target.bulk_texts // 2, "a batch has rows of both accounts at times"
     assert sizes[CAT.account][1:] == [1] * (len(sizes[CAT.account]) - 1), "one text shows whether it is back"
 
 
@@ -157,18 +159,20 @@ async def test_a_slow_endpoint_is_asked_once_and_the_lease_of_the_change_is_kept
         await remember(search, space, "tea", f"{space.user} likes green tea")
     first, second = server(search), server(search)
     await start(search)
-    index_id = await first.attachment.attach()
-    await second.attachment.attach()
+
+    async def step(server: Server) -> tuple[bool, float]:
+        return await server.reembedder.step(await server.attachment.attach())
+
     slow, fast = Endpoints(first.target, monkeypatch), Endpoints(second.target, monkeypatch)
     slow.hanging.add(CAT.account)
     async with asyncio.timeout(60):
         while not slow.sent[CAT.account]:
-            await first.reembedder.step(index_id)
+            await step(first)
     for _ in range(10):
         # Half of the lease each time.
         clock.advance(embedder_change.LEASE_US / 2e6)
-        await first.reembedder.step(index_id)
-        assert await second.reembedder.step(index_id) == (False, 0.0), "the other server holds the change"
+        await step(first)
+        assert await step(second) == (False, 0.0), "the other server holds the change"
     assert [account for account, _ in slow.calls].count(CAT.account) == 1 and not fast.calls
     await first.reembedder.stop()
 
@@ -202,7 +206,7 @@ async def test_accounts_whose_endpoint_is_away_are_left_out_until_their_pause_en
         search.relay.wake()
         await search.until(partial(has_vector, name))
     of_crowd = [space for space in read if space.account == "aaa"]
-    assert endpoints.calls.count(("aaa", len(of_crowd))) == 1, "tried once"
+    assert [account for account, _ in endpoints.calls].count("aaa") == 1, "tried once"
     assert len(of_crowd) <= search.embedder.bulk_texts, "no user is read again"
 
 
