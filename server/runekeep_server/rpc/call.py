@@ -202,9 +202,7 @@ def _name(code: Any) -> str:
 
 
 def _reason(failure: ApiError | None) -> str:
-    if failure is None or failure.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
-        return ""
-    return common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
+    return "" if failure is None else failure.reason_name
 
 
 def _log_end(code: str, failure: ApiError | None, fault: Exception | None, started: float, context: Context) -> None:
@@ -215,9 +213,9 @@ def _log_end(code: str, failure: ApiError | None, fault: Exception | None, start
         # The peer address is the only trace of a caller who tries keys or accesses foreign data.
         event["peer"] = context.peer()
     if code == "INTERNAL" and failure is not None:
-        _log.error("call", **event, incident=failure.metadata.get("incident"), exc_info=fault)
+        _log.error("call_ended", **event, incident=failure.metadata.get("incident"), exc_info=fault)
     elif code == "UNAVAILABLE":
         # The caller learns which dependency is unavailable; only the operator learns why.
-        _log.warning("call", **event, exc_info=fault)
+        _log.warning("call_ended", **event, exc_info=fault)
     else:
-        _log.info("call", **event)
+        _log.info("call_ended", **event)
