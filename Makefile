@@ -68,7 +68,8 @@ wheel: install
 test: install
 	python -m pytest -m "not long and not languages and not deploy and not embedders and not frameworks and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
+# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines, and on
+# PostgreSQL the rules above the drivers.
 test-long: install
 	python -m pytest -m long --numprocesses 2 --dist loadfile
 
