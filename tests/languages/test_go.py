@@ -1,4 +1,4 @@
-"""The client for Go: its stubs are those of the contract, its own tests pass, and a program of another module uses it."""
+"""The client for Go: its stubs are those of the contract, its tests pass, and a program of another module uses it."""
 
 import subprocess
 from pathlib import Path

@@ -1,12 +1,15 @@
 """Runs the example of a client in another language, and restarts the server while it watches a task."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.acceptance.processes import environment, processes
 
 WAIT_SECONDS = 120.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Maven writes them to pipes too."""
 
 
 async def restarted_example(command: Sequence[str | Path], cwd: Path, directory: Path) -> list[str]:
@@ -29,7 +32,7 @@ async def restarted_example(command: Sequence[str | Path], cwd: Path, directory:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 async for line in client.stdout:
-                    lines.append(line.decode().rstrip("\n"))
+                    lines.append(_COLOURS.sub("", line.decode().rstrip("\n")))
                     if lines[-1] == "event 1":
                         await asyncio.to_thread(server.kill)
                         await asyncio.to_thread(server.start, fleet.address)
