@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-typescript test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -107,8 +107,12 @@ $(VENV)/test-%/installed: $(VENV)/installed
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
 # It needs Node with npm, and the packages that examples/debian-packages.txt names.
-test-languages: install node
+test-languages: install node typescript $(VENV)/studio
 	python -m pytest -m languages tests/languages
+
+# The part of it that tries the TypeScript client: in Node, in a browser, and with the Vercel AI SDK; about a minute.
+test-typescript: install typescript $(VENV)/studio
+	python -m pytest -m languages tests/languages/test_typescript.py
 
 # Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
 # people out; about a minute.
@@ -145,11 +149,16 @@ test-processors: install
 	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/embedders/test_reference_vectors.py || exit 1; \
 	done
 
-# Stubs for other languages, into examples/*/gen; docs/start/languages.md names what each needs.
-stubs-typescript: install examples/typescript/node_modules/.package-lock.json
+# The TypeScript client in clients/typescript, and the example that uses it.
+typescript: stubs-typescript examples/frameworks/vercel-ai/node_modules/.package-lock.json
+	cd clients/typescript && npm exec --offline -- tsc
+	cd examples/frameworks/vercel-ai && npm exec --offline -- tsc
+
+# Stubs for the TypeScript client, into clients/typescript/src/gen.
+stubs-typescript: install clients/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
-# The same for Go.
+# Stubs for Go, into examples/go/gen; docs/start/languages.md names what they need.
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
 
@@ -160,11 +169,8 @@ stubs-java: install
 # The packages of the example in Node.
 node: examples/node/node_modules/.package-lock.json
 
-examples/typescript/node_modules/.package-lock.json: examples/typescript/package-lock.json
-	cd examples/typescript && npm ci --silent --no-audit --no-fund
-
-examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
-	cd examples/node && npm ci --silent --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --silent --no-audit --no-fund
 
 # Everything that is measured, beside its floors, into docs/bench/report.md. For example
 # `make bench ARGS="--parts appends --stores sqlite"`, or with ten minutes of mixed load `make bench ARGS="--soak 10"`.
@@ -307,4 +313,4 @@ format: install
 
 # Removes everything that make made.
 clean:
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/gen examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build
