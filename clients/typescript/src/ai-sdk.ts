@@ -172,13 +172,11 @@ function withMemory(prompt: Prompt, place: number, stable: string, relevant: str
     changed[place] = { ...message, content: [...message.content.slice(0, first), block, ...message.content.slice(first)] };
   }
   if (stable) {
-    const instructions = changed.findLastIndex((one, number) =>
-      changed.slice(0, number + 1).every(({ role }) => role === "system"),
-    );
-    const system = changed[instructions];
+    const others = changed.findIndex(({ role }) => role !== "system");
+    const system = changed[others - 1];
     // Not every model takes a second system message.
     if (system?.role === "system") {
-      changed[instructions] = { ...system, content: `${system.content}\n\n${wrapMemory(stable)}` };
+      changed[others - 1] = { ...system, content: `${system.content}\n\n${wrapMemory(stable)}` };
     } else {
       changed.unshift({ role: "system", content: wrapMemory(stable) });
     }

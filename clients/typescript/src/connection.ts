@@ -65,7 +65,8 @@ export class Connection implements Transport {
     const attempts = method.idempotency === Idempotency.IDEMPOTENCY_UNKNOWN ? 1 : ATTEMPTS;
     for (let attempt = 1; ; attempt += 1) {
       try {
-        const left = end === Infinity ? undefined : Math.max(end - performance.now(), 1);
+        // Whole milliseconds: the protocol takes no others.
+        const left = end === Infinity ? undefined : Math.max(Math.ceil(end - performance.now()), 1);
         return await this.#transport.unary(method, signal, left, this.#add(header), request, contextValues);
       } catch (failed) {
         const error = errorOf(failed, signal);
@@ -86,7 +87,7 @@ export class Connection implements Transport {
     input: AsyncIterable<MessageInitShape<I>>,
     contextValues?: ContextValues,
   ): Promise<StreamResponse<I, O>> {
-    const deadline = timeoutMs ?? deadlineMs(method);
+    const deadline = timeoutMs === undefined ? deadlineMs(method) : Math.ceil(timeoutMs);
     try {
       const headers = this.#add(header);
       const answer = await this.#transport.stream(method, signal, deadline, headers, input, contextValues);

@@ -53,7 +53,7 @@ function wrap(model: MockLanguageModelV4, options: MemoryOptions) {
 async function known(): Promise<BaseClient> {
   const client = new Client({ address: address(), user: newUser() });
   const field = (value: string) => ({ kind: { case: "stringValue", value } }) as const;
-  const put = (memoryType: string, fields: object) => ({ change: { case: "put", value: { memoryType, fields } } }) as const;
+  const put = (memoryType: string, fields: Record<string, ReturnType<typeof field>>) => ({ change: { case: "put", value: { memoryType, fields } } }) as const;
   const { revision } = await client.service(MemoryService).writeMemories({
     changes: [
       put("preferences", { topic: field("Tea"), content: field(MEMORY) }),
