@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.support.tours import broken_tour
 
 PACKAGE = ROOT / "clients" / "typescript"
 TOUR = ["node", "build/test/tour.js"]
+# The AI SDK asks for a newer Node than Debian has, which comes as a package too.
+NODE_22 = ["npx", "--yes", "--package", "node@22", "--", "node"]
 QUESTION = "Which tea shall I plant for Robin?"
 ANSWER = "Green tea, as ever."
 
@@ -37,19 +40,23 @@ def fleet(tmp_path: Path) -> Iterator[Processes]:
         yield started
 
 
-def test_its_own_tests_pass_beside_a_server(fleet: Processes) -> None:
+@pytest.mark.parametrize(
+    ("node", "tests"),
+    [(["node"], ["client.test.js", "connection.test.js"]), (NODE_22, ["ai-sdk.test.js"])],
+    ids=["client", "AI SDK"],
+)
+def test_its_own_tests_pass_beside_a_server(fleet: Processes, node: list[str], tests: list[str]) -> None:
     fleet.extractor("worker", "--engine", "offline")
-    tests = sorted((PACKAGE / "build" / "test").glob("*.test.js"))
-    assert len(tests) == len([*(PACKAGE / "test").glob("*.test.ts")])
+    files = [PACKAGE / "build" / "test" / test for test in tests]
     with serving("http", "--address", fleet.address) as url:
         said = run(
-            *("node", "--test", "--test-reporter=tap", *tests),
+            *(*node, "--test", "--test-reporter=tap", *files),
             cwd=PACKAGE,
             RUNEKEEP_TEST_ADDRESS=fleet.address,
             RUNEKEEP_TEST_HTTP=url,
         ).stdout
     passed = re.search(r"^# pass (\d+)$", said, re.MULTILINE)
-    assert passed and int(passed[1]) > 30, said[-2000:]
+    assert passed and int(passed[1]) >= 7, said[-2000:]
 
 
 async def test_a_watch_goes_on_when_its_connection_breaks(fleet: Processes) -> None:
@@ -79,6 +86,7 @@ def test_its_package_runs_the_first_example_of_its_page(fleet: Processes, tmp_pa
     application = tmp_path / "application"
     application.mkdir()
     packed = json.loads(run("npm", "pack", "--json", "--ignore-scripts", "--pack-destination", tmp_path, cwd=PACKAGE).stdout)
+    assert packed[0]["version"] == version("runekeep")
     files = [one["path"] for one in packed[0]["files"]]
     assert "build/src/index.d.ts" in files and not any("test" in file for file in files)
     run("npm", "install", "--no-audit", "--no-fund", tmp_path / packed[0]["filename"], cwd=application)
@@ -123,13 +131,13 @@ def test_a_page_of_an_allowed_origin_calls_from_a_browser(fleet: Processes, page
 
     assert (said["kinds"][0], said["kinds"][-1], said["state"]) == ("snapshot", "ended", "completed")
     assert "Porto" in said["text"] and said["reason"] == "RESOURCE_NOT_FOUND"
-    assert other == "UnavailableError"
+    assert other.startswith("UnavailableError") and f"--allow-origin {page}" in other
 
 
 def asked(url: str, address: str) -> str:
     example = ROOT / "examples" / "frameworks" / "vercel-ai"
     variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any", "MODEL": "gpt-4o-mini", "RUNEKEEP_ADDRESS": address}
-    return run("node", "build/agent.js", QUESTION, cwd=example, **variables).stdout
+    return run(*NODE_22, "build/agent.js", QUESTION, cwd=example, **variables).stdout
 
 
 async def test_the_example_of_the_ai_sdk_answers_with_memory(fleet: Processes) -> None:

@@ -187,7 +187,11 @@ function connectionError(error: ConnectError): RunekeepError {
     const advice = "Name the file with the certificate of the server's authority in caFile (RUNEKEEP_CA_FILE).";
     return new TlsError(`No connection over TLS: ${error.rawMessage} (${code}). ${advice}`, UNAVAILABLE, error);
   }
-  return new UnavailableError(`The server cannot be reached: ${error.rawMessage || code}`, UNAVAILABLE, error);
+  // Browsers do not say that they refused a call because the server does not allow the page.
+  const origin = error.cause instanceof TypeError ? globalThis.location?.origin : undefined;
+  const advice = origin ? ` If it runs, allow this page: runekeep http --allow-origin ${origin}` : "";
+  const message = `The server cannot be reached: ${error.rawMessage || code}.${advice}`;
+  return new UnavailableError(message, UNAVAILABLE, error);
 }
 
 const UNAVAILABLE: Details = { code: "UNAVAILABLE" };

@@ -18,7 +18,7 @@ async function refused(baseUrl: string): Promise<string> {
   const client = new Client({ baseUrl, user: "browser", timeoutMs: 500 });
   return await client.recall("tea").then(
     () => "allowed",
-    (error: unknown) => (error as Error).name,
+    (error: unknown) => String(error),
   );
 }
 

@@ -169,7 +169,6 @@ for (const [way, open] of Object.entries(ways)) {
 
     it("ends a wait after its timeout, and with the reason of its signal", async () => {
       const client = open(newUser());
-      // Nobody takes it before the deadline: it waits for the index of a revision that does not exist yet.
       const session = client.session();
       await session.addMessage("user", "Hello.");
       const { taskId } = await session.commit();
