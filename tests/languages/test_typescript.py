@@ -6,7 +6,6 @@ import http.server
 import json
 import re
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -85,7 +84,8 @@ def test_its_package_runs_the_first_example_of_its_page(fleet: Processes, tmp_pa
     fleet.extractor("worker", "--engine", "offline")
     application = tmp_path / "application"
     application.mkdir()
-    packed = json.loads(run("npm", "pack", "--json", "--ignore-scripts", "--pack-destination", tmp_path, cwd=PACKAGE).stdout)
+    pack = ("npm", "pack", "--json", "--ignore-scripts", "--pack-destination")
+    packed = json.loads(run(*pack, tmp_path, cwd=PACKAGE).stdout)
     assert packed[0]["version"] == version("runekeep")
     files = [one["path"] for one in packed[0]["files"]]
     assert "build/src/index.d.ts" in files and not any("test" in file for file in files)
@@ -104,7 +104,8 @@ def page(tmp_path: Path) -> Iterator[str]:
     folder = tmp_path / "page"
     bundle = ("--bundle", "--format=esm", f"--outfile={folder / 'page.js'}")
     run(PACKAGE / "node_modules" / ".bin" / "esbuild", "test/browser.ts", *bundle, cwd=PACKAGE)
-    (folder / "index.html").write_text('<!doctype html><title>Page</title><script type="module" src="page.js"></script>')
+    script = '<script type="module" src="page.js"></script>'
+    (folder / "index.html").write_text(f"<!doctype html><title>Page</title>{script}")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
