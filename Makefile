@@ -271,6 +271,7 @@ check: install docs
 	ruff check $(SOURCES)
 	ruff format --check $(SOURCES)
 	mypy
+	python -m tests.typed
 	lint-imports
 	buf lint
 	buf format --diff --exit-code --path proto/runekeep

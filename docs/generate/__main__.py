@@ -20,6 +20,7 @@ def pages() -> dict[str, str]:
     return {
         **{f"docs/reference/contract/{name}": text for name, text in contract.pages().items()},
         "docs/reference/python.md": python_client.page(),
+        "docs/reference/python-results.md": python_client.results_page(),
         "docs/reference/cli.md": cli.page(),
         "docs/reference/settings.md": server_settings(),
         "docs/reference/extractor-settings.md": extractor_settings(),

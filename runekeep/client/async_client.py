@@ -70,12 +70,22 @@ class AsyncClient(
 
     @property
     def address(self) -> str:
-        """The address of the server."""
+        """The address of the server.
+
+        ```python
+        print(client.address)
+        ```
+        """
         return self._connection.address
 
     @property
     def admin(self) -> AsyncAdmin:
-        """Calls of operators. The client's key or certificate must have the scope admin."""
+        """Calls of operators. The client's key or certificate must have the scope admin.
+
+        ```python
+        print(client.admin.status().version)
+        ```
+        """
         return AsyncAdmin(self._connection)
 
     async def __aenter__(self) -> Self:
@@ -87,5 +97,10 @@ class AsyncClient(
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. A later call opens a new one."""
+        """Closes the connection. A later call opens a new one.
+
+        ```python
+        client.close()
+        ```
+        """
         await self._connection.close()

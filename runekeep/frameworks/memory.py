@@ -52,7 +52,7 @@ class Memory:
         except Exception as error:  # the agent must go on, whatever this is
             log.warning("no memory: %s", name_error(error))
             return ""
-        text = "\n\n".join(part for part in (known.get("stable_text", ""), known.get("text", "")) if part)
+        text = "\n\n".join(part for part in (known.stable_text, known.text) if part)
         return wrap_memory(text) if text else ""
 
     async def append(self, session_id: str, texts: Iterable[SpokenText]) -> None:

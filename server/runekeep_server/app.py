@@ -119,11 +119,11 @@ class Lifecycle:
             async with asyncio.timeout(seconds):
                 outcomes = await asyncio.gather(*(hook() for hook in self._drain), return_exceptions=True)
         except TimeoutError:
-            _log.warning("drain took too long", seconds=seconds)
+            _log.warning("drain_timed_out", seconds=seconds)
             return
         for outcome in outcomes:
             if isinstance(outcome, Exception):
-                _log.error("drain hook failed", exc_info=outcome)
+                _log.error("drain_hook_failed", exc_info=outcome)
 
     async def close(self) -> None:
         """Runs each close hook once. Logs failures."""
@@ -131,7 +131,7 @@ class Lifecycle:
             try:
                 await self._close.pop()()
             except Exception as error:
-                _log.error("close hook failed", exc_info=error)
+                _log.error("close_hook_failed", exc_info=error)
 
 
 ServicesFactory = Callable[[Settings, Lifecycle], Awaitable[Sequence[Service]]]
@@ -342,7 +342,7 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     # As many threads as Python's default. Exports, blobs, searches and answers share them.
     loop.set_default_executor(FairThreads(min(32, (os.cpu_count() or 1) + 4), "shared"))
     for variable, meant in suspicious_variables(os.environ):
-        _log.warning("unknown setting", variable=variable, meant=meant)
+        _log.warning("setting_unknown", variable=variable, meant=meant)
     asked_to_end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _first_signal, loop, number, asked_to_end)
@@ -394,4 +394,4 @@ def _first_signal(loop: asyncio.AbstractEventLoop, number: int, asked_to_end: as
 
 def _log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # asyncio's own handler would print the texts of exceptions.
-    _log.error("fault outside of a call", what=context["message"], exc_info=context.get("exception"))
+    _log.error("loop_fault", what=context["message"], exc_info=context.get("exception"))

@@ -17,12 +17,12 @@ from tests.attack.test_before_authentication import HUGE, SERVICE, reflect, watc
 from tests.attack.test_bytes_in_flight import ADD
 from tests.attack.test_shared_slots import SLOW, fill_for_greps, imported
 from tests.integration.test_keys import Rpc, bad_credentials
-from tests.integration.test_tenants import try_everything, victimized
 from tests.support.callers import Caller, said, unique
 from tests.support.certificates import Authority, self_signed
 from tests.support.changes import put
 from tests.support.keys import Metadata, Operator
 from tests.support.raw_peers import RawPeer
+from tests.support.tenant_attempts import try_everything, victimized
 
 WRITE = "/runekeep.v1.MemoryService/WriteMemories"
 MEGABYTE = 1024 * 1024

@@ -14,9 +14,7 @@ from runekeep_storage.indexing import rows
 from runekeep_storage.tables import BY_NAME, TABLES, Excluded, Export, Statement, Table
 from runekeep_storage.transfer.exports.layout import FIRST, REST
 from runekeep_storage.transfer.exports.rows import FORMS
-from tests.contract.migrations.test_migrations import Place, place
-
-__all__ = ["place"]
+from tests.support.storage.migrations import Place
 
 OWNERS = {"account", "user_id", "session_id"}
 LABELS = set(

@@ -15,21 +15,11 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep import Client
-from runekeep.v1 import (
-    admin_service_pb2,
-    extractor_service_pb2,
-    history_service_pb2,
-    memory_service_pb2,
-    proposal_service_pb2,
-    session_service_pb2,
-    space_service_pb2,
-    task_service_pb2,
-    turn_memory_service_pb2,
-)
+from runekeep.contract import SERVICES
+from runekeep.v1 import session_service_pb2
 from runekeep_server.identity import Audience
 from runekeep_server.rpc.methods import INTERNAL_SERVICES, METHODS
 from tests.deploy.envoy_process import START_SECONDS, EnvoyProcess, configuration
@@ -38,20 +28,6 @@ from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.deploy
 
-FILES: list[FileDescriptor] = [
-    module.DESCRIPTOR
-    for module in (
-        admin_service_pb2,
-        extractor_service_pb2,
-        history_service_pb2,
-        memory_service_pb2,
-        proposal_service_pb2,
-        session_service_pb2,
-        space_service_pb2,
-        task_service_pb2,
-        turn_memory_service_pb2,
-    )
-]
 ORIGIN = "https://app.example.com"
 LIST = "/runekeep.v1.SessionService/ListSessions"
 
@@ -216,8 +192,7 @@ def test_metrics_and_readiness_are_shown_and_the_administration_is_not(envoy: En
 def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certificates: Path, tmp_path: Path) -> None:
     streams = {
         f"/{method.containing_service.full_name}/{method.name}"
-        for file in FILES
-        for service in file.services_by_name.values()
+        for service in SERVICES
         for method in service.methods
         if method.client_streaming or method.server_streaming
     }
@@ -251,7 +226,7 @@ def test_every_stream_has_a_route_without_a_time_limit_and_without_repeats(certi
                 assert not route["match"].get("path", "").startswith("/runekeep.")
             else:
                 assert action["timeout"] == action["idle_timeout"] == "0s"
-    services = {service.name for file in FILES for service in file.services_by_name.values()}
+    services = {service.name for service in SERVICES}
     for some in routes.values():
         (pattern,) = [route["match"]["safe_regex"]["regex"] for route in some if "safe_regex" in route["match"]]
         named = {f"{word}Service" for word in pattern[pattern.index("(") + 1 : pattern.index(")")].split("|")}

@@ -7,14 +7,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-import runekeep.v1.admin_service_pb2
-import runekeep.v1.extractor_service_pb2
-import runekeep.v1.history_service_pb2
-import runekeep.v1.memory_service_pb2
-import runekeep.v1.session_service_pb2
-import runekeep.v1.space_service_pb2
-import runekeep.v1.task_service_pb2
-import runekeep.v1.turn_memory_service_pb2  # noqa: F401  # all of these for the pool, in which messages are looked up
+import runekeep.contract  # noqa: F401  # for the pool, in which messages are looked up
 
 PACKAGE = "runekeep.v1."
 

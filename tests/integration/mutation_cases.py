@@ -7,10 +7,10 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
+from runekeep.contract import SERVICES, methods_for
 from runekeep.v1 import (
-    extractor_service_pb2,
-    history_service_pb2,
     memory_service_pb2,
+    method_options_pb2,
     proposal_service_pb2,
     session_service_pb2,
     space_service_pb2,
@@ -51,37 +51,13 @@ from tests.integration.mutation_requests import (
     updated,
     write_memories,
 )
-from tests.support.callers import Caller, said
+from tests.support.callers import STUBS, Caller, said
 from tests.support.turn_calls import submit, talk
 from tests.support.turns import bucketed, fingerprint, react, select
 
-FILES = (
-    session_service_pb2,
-    memory_service_pb2,
-    proposal_service_pb2,
-    history_service_pb2,
-    task_service_pb2,
-    turn_memory_service_pb2,
-    space_service_pb2,
-    extractor_service_pb2,
-)
-METHODS: dict[str, MethodDescriptor] = {
-    method.name: method
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-}
-OF_WORKERS = {method.name for method in extractor_service_pb2.DESCRIPTOR.services_by_name["ExtractorService"].methods}
+METHODS: dict[str, MethodDescriptor] = {method.name: method for service in SERVICES for method in service.methods}
+OF_WORKERS = {method.name for method in methods_for(method_options_pb2.AUDIENCE_WORKERS)}
 TASK, TURN = task_service_pb2, turn_memory_service_pb2
-SERVICES = {
-    "SessionService": "sessions",
-    "MemoryService": "memories",
-    "HistoryService": "history",
-    "ProposalService": "proposals",
-    "TaskService": "tasks",
-    "TurnMemoryService": "turns",
-    "SpaceService": "spaces",
-}
 
 
 def has_request_id(method: MethodDescriptor) -> bool:
@@ -112,7 +88,7 @@ class Case:
 
 def service_of(caller: Caller, method: str) -> Any:
     service = METHODS[method].containing_service.name
-    return getattr(caller, SERVICES[service])
+    return getattr(caller, STUBS[service])
 
 
 async def send(caller: Caller, method: str, request: Message, request_id: str) -> Any:

@@ -11,19 +11,19 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 
+from runekeep.contract import methods_for
 from runekeep.v1 import (
     common_pb2,
     extractor_service_pb2,
     history_service_pb2,
     memory_service_pb2,
-    proposal_service_pb2,
+    method_options_pb2,
     session_service_pb2,
-    space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.support.callers import Caller, Failure, failure, policy, said, unique
+from tests.support.callers import STUBS, Caller, Failure, failure, policy, said, unique
 from tests.support.changes import change, put
 from tests.support.malformed import Malformed
 from tests.support.turn_calls import submit, talk
@@ -34,22 +34,10 @@ REQUESTS = 120
 STREAMS = 40
 NEVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
-FILES = (
-    session_service_pb2,
-    memory_service_pb2,
-    proposal_service_pb2,
-    history_service_pb2,
-    task_service_pb2,
-    turn_memory_service_pb2,
-    space_service_pb2,
-    extractor_service_pb2,
-)
 TURN = turn_memory_service_pb2
 METHODS = [
     method
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
+    for method in methods_for(method_options_pb2.AUDIENCE_USERS, method_options_pb2.AUDIENCE_WORKERS)
     if not method.client_streaming
 ]
 
@@ -198,17 +186,8 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
         for turn in ("t1", "t2"):
             await talk(caller, session, turn, "hello, tea")
         await submit(caller, session, "t1", fingerprint=fingerprint("Find tea", assistant_signals=[signal("shop", 1)]))
-        stubs = {
-            "TurnMemoryService": caller.turns,
-            "SessionService": caller.sessions,
-            "MemoryService": caller.memories,
-            "HistoryService": caller.history,
-            "ProposalService": caller.proposals,
-            "TaskService": caller.tasks,
-            "SpaceService": caller.spaces,
-            "ExtractorService": worker.calls,
-        }
-        call = getattr(stubs[method.containing_service.name], method.name)
+        stub = STUBS.get(method.containing_service.name)
+        call = getattr(getattr(caller, stub) if stub else worker.calls, method.name)
         tea = caller.uri("memories/preferences/Tea.md")
         likely = (session, committed.task_id, committed.archive_uri, tea, "tea", caller.user, "t1", "t2")
         malformed = Malformed(method.full_name, likely)

@@ -146,7 +146,7 @@ async def test_the_example_of_the_ai_sdk_answers_with_memory(fleet: Processes) -
     double.otherwise = answer(ANSWER)
     async with AsyncClient(fleet.address, user="robin") as client:
         written = await client.put_memory("preferences", {"topic": "Tea", "content": "Robin drinks green tea."})
-        await client.find("tea", min_revision=written["revision"])
+        await client.find("tea", min_revision=written.revision)
         with double as api:
             said = asked(api.url, fleet.address)
             request = str(api.requests[-1].body["messages"])

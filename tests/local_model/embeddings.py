@@ -57,7 +57,7 @@ def run(fleet: Processes) -> None:
                 search(client, "orange juice", "Pedro drinks")
                 search(client, "red bicycle", "red bicycle")
                 step("what was written and committed meanwhile is found by vectors")
-    for event in ("embedder_away", "embedder_is_back"):
+    for event in ("embedder_away", "embedder_back"):
         assert f'"{event}"' in server.log(), event
 
 

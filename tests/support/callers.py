@@ -48,6 +48,18 @@ class Service:
         return send
 
 
+STUBS = {
+    "SessionService": "sessions",
+    "MemoryService": "memories",
+    "HistoryService": "history",
+    "ProposalService": "proposals",
+    "TaskService": "tasks",
+    "TurnMemoryService": "turns",
+    "SpaceService": "spaces",
+}
+"""Attributes of `Caller`, by service."""
+
+
 class Caller:
     """A user of an account."""
 

@@ -48,10 +48,10 @@ def _similar(client: "Client", error: "RunekeepError") -> list[str]:
 
     try:
         if error.resource_type == "session":
-            names = {one["session_id"]: one["session_id"] for one in islice(client.list_sessions(), MAX_COMPARED)}
+            names = {one.session_id: one.session_id for one in islice(client.list_sessions(), MAX_COMPARED)}
         elif error.resource_type in _IN_TREE:
-            entries = client.tree("", level_limit=16, node_limit=MAX_COMPARED)["entries"]
-            names = {_below_user(entry["uri"]): entry["uri"] for entry in entries}
+            entries = client.tree("", level_limit=16, node_limit=MAX_COMPARED).entries
+            names = {_below_user(entry.uri): entry.uri for entry in entries}
         else:
             return []
     except RunekeepError:

@@ -31,9 +31,9 @@ def delete(
         output.json(deleted)
         return
     output.say(
-        f"Deleted {format_count(deleted['sessions'], 'session', 'sessions')}"
-        f" and {format_count(deleted['memories'], 'memory', 'memories')};"
-        f" {format_count(deleted['cancelled_tasks'], 'open task was', 'open tasks were')} cancelled."
+        f"Deleted {format_count(deleted.sessions, 'session', 'sessions')}"
+        f" and {format_count(deleted.memories, 'memory', 'memories')};"
+        f" {format_count(deleted.cancelled_tasks, 'open task was', 'open tasks were')} cancelled."
     )
 
 
@@ -52,4 +52,4 @@ def copy(
     if output.as_json:
         output.json(copied)
         return
-    output.say(f"Copied to {to}: {describe_contents(copied['contents'])}.")
+    output.say(f"Copied to {to}: {describe_contents(copied.contents)}.")

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO
 
 import grpc
 
@@ -16,6 +16,7 @@ from runekeep.client.connection.connection import USER_KEY, Connection, new_requ
 from runekeep.client.connection.tracing import Metadata
 from runekeep.client.spaces.results import SpaceContents
 from runekeep.client.wire.proto_json import to_json
+from runekeep.client.wire.result import Result
 from runekeep.v1 import space_service_pb2 as wire
 
 _CHUNK_BYTES = 256 * 1024
@@ -23,7 +24,7 @@ Progress = Callable[[int], object]
 """Gets the number of bytes written or sent so far. A blocking client calls it in another thread."""
 
 
-class ImportResult(TypedDict):
+class ImportResult(Result):
     """The result of an import. `revision_offset` was added to the revisions of the export."""
 
     revision: int
@@ -43,6 +44,10 @@ class UserTransfers:
         existing file. If `target` is an open file, the data is written to it as it arrives.
         Raises AbortedError if data of the user is deleted meanwhile, and UnavailableError if the server is away: then
         export again.
+
+        ```python
+        size = client.export_space("robin.tar.gz")
+        ```
         """
         if not isinstance(target, str | os.PathLike):
             return await self._export(target, progress)
@@ -87,6 +92,10 @@ class UserTransfers:
         The client sends it once. If an error leaves the result unknown, send the same file with the same `request_id`.
         Raises FailedPreconditionError (`SPACE_NOT_EMPTY`) if the user has data, InvalidArgumentError
         (`EXPORT_INVALID`) if the file is not an export, UnavailableError, and what reading the file raises.
+
+        ```python
+        print(client.import_space("robin.tar.gz").contents.memories)
+        ```
         """
         if not isinstance(source, str | os.PathLike):
             return await self._import(source, request_id, progress, self._connection.stream_metadata)
@@ -99,6 +108,10 @@ class UserTransfers:
         account.
 
         Raises what `export_space` and `import_space` raise, and AccessDeniedError.
+
+        ```python
+        print(client.copy_user("robin_copy").contents.memories)
+        ```
         """
         metadata = [(key, value) for key, value in self._connection.stream_metadata if key != USER_KEY]
         with tempfile.TemporaryFile() as file:
@@ -119,7 +132,7 @@ class UserTransfers:
             raise connection.failure(next(filter(is_from_server, statuses), error)) from error
         finally:
             call.cancel()
-        return cast(ImportResult, to_json(answer))
+        return ImportResult(to_json(answer))
 
 
 class BlockingUserTransfers:

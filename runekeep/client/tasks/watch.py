@@ -49,21 +49,21 @@ async def watch(connection: Connection, task_id: str, after_sequence: int = 0) -
                 update = task_update_from_wire(response)
                 if update is None:
                     continue
-                if update["kind"] == "snapshot":
+                if update.kind == "snapshot":
                     if snapshot_seen:
                         continue
                     snapshot_seen = True
-                elif update["kind"] == "ended":
+                elif update.kind == "ended":
                     # Let the server close the stream, so that it does not log a cancelled call.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_CLOSE_SECONDS):
                             await stream.code()
                     yield update
                     return
-                elif update["sequence"] <= last:
+                elif update.sequence <= last:
                     continue
                 else:
-                    last = update["sequence"]
+                    last = update.sequence
                 yield update
         except TimeoutError:
             broken = UnavailableError("the server stopped sending", code="UNAVAILABLE")
@@ -90,12 +90,12 @@ async def wait_task(connection: Connection, task_id: str, timeout: float | None)
     end = math.inf if timeout is None else clock() + timeout
     try:
         async with asyncio.timeout(timeout), aclosing(watch(connection, task_id)) as updates:
-            task = await anext(update["task"] async for update in updates if update["kind"] == "ended")
+            task = await anext(update.task async for update in updates if update.kind == "ended")
     except TimeoutError as error:
         message = f"task {task_id} has not ended within {timeout} s"
         raise DeadlineExceededError(message, code="DEADLINE_EXCEEDED") from error
     end, pause = min(end, clock() + _SEARCHABLE_SECONDS), _FIRST_PAUSE_SECONDS
-    while task["pending_memories"] and clock() + pause < end:
+    while task.pending_memories and clock() + pause < end:
         await asyncio.sleep(pause)
         pause = min(pause * 2, _MAX_PAUSE_SECONDS / 4)
         request = task_service_pb2.GetTaskRequest(task_id=task_id)

@@ -215,9 +215,9 @@ def _log_end(code: str, failure: ApiError | None, fault: Exception | None, start
         # The peer address is the only trace of a caller who tries keys or accesses foreign data.
         event["peer"] = context.peer()
     if code == "INTERNAL" and failure is not None:
-        _log.error("call", **event, incident=failure.metadata.get("incident"), exc_info=fault)
+        _log.error("call_ended", **event, incident=failure.metadata.get("incident"), exc_info=fault)
     elif code == "UNAVAILABLE":
         # The caller learns which dependency is unavailable; only the operator learns why.
-        _log.warning("call", **event, exc_info=fault)
+        _log.warning("call_ended", **event, exc_info=fault)
     else:
-        _log.info("call", **event)
+        _log.info("call_ended", **event)

@@ -4,36 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 
+from runekeep.contract import SERVICES
 from runekeep.methods import is_repeatable, is_stream, rules_of
-from runekeep.v1 import (
-    admin_service_pb2,
-    extractor_service_pb2,
-    history_service_pb2,
-    memory_service_pb2,
-    method_options_pb2,
-    proposal_service_pb2,
-    session_service_pb2,
-    space_service_pb2,
-    task_service_pb2,
-    turn_memory_service_pb2,
-)
+from runekeep.v1 import method_options_pb2
 from runekeep_server.identity import Audience
 from runekeep_server.settings import DeadlineSettings
 
-_FILES: Final[tuple[FileDescriptor, ...]] = (
-    session_service_pb2.DESCRIPTOR,
-    memory_service_pb2.DESCRIPTOR,
-    proposal_service_pb2.DESCRIPTOR,
-    history_service_pb2.DESCRIPTOR,
-    task_service_pb2.DESCRIPTOR,
-    turn_memory_service_pb2.DESCRIPTOR,
-    space_service_pb2.DESCRIPTOR,
-    extractor_service_pb2.DESCRIPTOR,
-    admin_service_pb2.DESCRIPTOR,
-)
 _AUDIENCES: Final = {
     method_options_pb2.AUDIENCE_USERS: Audience.USERS,
     method_options_pb2.AUDIENCE_WORKERS: Audience.WORKERS,
@@ -83,10 +62,10 @@ class Method:
         return replace(self, default_seconds=getattr(settings, self.deadline_setting))
 
 
-def read_methods(files: Iterable[FileDescriptor]) -> dict[str, Method]:
+def read_methods(services: Iterable[ServiceDescriptor]) -> dict[str, Method]:
     """Returns the methods by full name, such as `/runekeep.v1.SessionService/GetSession`. Raises RulesError."""
     methods: dict[str, Method] = {}
-    for service in (one for file in files for one in file.services_by_name.values()):
+    for service in services:
         made = {f"/{service.full_name}/{method.name}": _read_method(method) for method in service.methods}
         if len({method.audience for method in made.values()}) > 1:
             raise RulesError(f"{service.full_name}: all methods of a service must have the same audience")
@@ -135,7 +114,7 @@ def _problems(descriptor: MethodDescriptor, rules: method_options_pb2.MethodRule
         yield "`audit` names fields of a request, and there is a stream of them"
 
 
-METHODS: Final[Mapping[str, Method]] = read_methods(_FILES)
+METHODS: Final[Mapping[str, Method]] = read_methods(SERVICES)
 """By full name, such as `/runekeep.v1.SessionService/GetSession`."""
 INTERNAL_SERVICES: Final = frozenset(
     name[1:].partition("/")[0] for name, method in METHODS.items() if method.audience is not Audience.USERS

@@ -40,7 +40,7 @@ ERRORS = metrics.counter(
     ["reason"],
 )
 
-AUDITED = metrics.counter("runekeep_audited_calls_total", "Calls that the audit log has, by `method`.", ["method"])
+AUDITED = metrics.counter("runekeep_audit_calls_total", "Calls that the audit log has, by `method`.", ["method"])
 
 
 # Cached, because looking a metric up by its labels costs more than counting. The sets of methods and codes are small.

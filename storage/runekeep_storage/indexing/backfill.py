@@ -14,28 +14,21 @@ from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.errors import StoreUnavailable
-from runekeep_storage.indexing import embedder_change, outbox, space_walk
+from runekeep_storage.indexing import embedder_change, outbox, space_walk, statements
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Name
 from runekeep_storage.indexing.passages import embedded_text
 from runekeep_storage.indexing.rows import (
     FIRST,
-    MEMORY_COLUMNS,
-    PASSAGE_COLUMNS,
     Key,
     memory_index_point,
     passage_index_point,
     passage_of,
 )
 from runekeep_storage.indexing.stale_points import again
-from runekeep_storage.spaces.statements import without, without_imports
+from runekeep_storage.indexing.statements import DENSE, NEXT_OF_OLD
 
 log = structlog.get_logger(__name__)
-
-_BEFORE = (
-    "(SELECT b.content FROM passages b WHERE b.account = passages.account AND b.user_id = passages.user_id"
-    " AND b.session_id = passages.session_id AND b.sequence = passages.sequence - 1)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +44,13 @@ class Missing:
         return Space(self.row["account"], self.row["user_id"])
 
 
-DENSE: Final = (
-    "dense IS NULL AND (dense_next IS NULL"
-    " OR NOT EXISTS (SELECT 1 FROM embedder_changes WHERE slot = 0 AND state = 'finishing'))"
-)
-"""Rows without a vector by the store's embedder. While a change is being finished, it moves there from `dense_next`."""
-NEXT_OF_OLD: Final = "dense_next IS NULL AND dense_next_model = ''"
-"""Rows, written before the change began, without a vector of the new embedder."""
-NEXT_OF_NEW: Final = "dense_next IS NULL AND dense_next_model <> ''"
-"""Rows, written since the change began, without a vector of the new embedder. A partial index covers them."""
-
-_NEXT_SPACES = (
-    space_walk.next_space("memories", "dense IS NULL AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
-    space_walk.next_space("passages", "dense IS NULL", "session_id", "'~'"),
-)
+_NEXT_SPACES = (statements.NEXT_SPACE_OF_MEMORIES, statements.NEXT_SPACE_OF_PASSAGES)
+_NEXT_SPACES_OF_NEW = (statements.NEXT_SPACE_OF_NEW_MEMORIES, statements.NEXT_SPACE_OF_NEW_PASSAGES)
 
 
 async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
     """Reads the spaces with rows without a vector, including rows of unknown types; see `space_walk.waiting_spaces`."""
     return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
-
-
-_NEXT_SPACES_OF_NEW = (
-    space_walk.next_space("memories", f"{NEXT_OF_NEW} AND deleted = 0 AND rev_to = 0", "uri", "'~'"),
-    space_walk.next_space("passages", NEXT_OF_NEW, "session_id", "'~'"),
-)
 
 
 async def waiting_for_next(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
@@ -84,13 +59,8 @@ async def waiting_for_next(tx: Tx, after: Name, limit: int) -> tuple[list[Space]
 
 
 def known_types(registry: Registry) -> str:
-    """Returns the names of the memory types that get vectors, in the form that `of_known_type` takes."""
+    """Returns the names of the memory types that get vectors, in the form that statements take."""
     return f",{','.join(type.name for type in (*registry, SESSION_SKILLS))},"
-
-
-def of_known_type(place: int) -> str:
-    """Returns a condition to append: memories of one of the `known_types`, given as the parameter at `place`."""
-    return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 
 Position = tuple[Key, Key]
@@ -102,13 +72,11 @@ async def missing(
     tx: Tx, space: Space, registry: Registry, limit: int, lacking: str = DENSE, after: Position = START
 ) -> list[Missing]:
     """Returns rows of the space without a vector, memories first; none while an import fills the space. Rows of types
-    that are no longer known stay without one. `lacking`: one of the conditions above; `after`: leaves out rows up to
-    this position."""
+    that are no longer known stay without one. `lacking`: DENSE, NEXT_OF_OLD or NEXT_OF_NEW; `after`: leaves out rows up
+    to this position."""
     types = {type.name: type for type in (*registry, SESSION_SKILLS)}
     rows = await tx.fetch(
-        f"SELECT {MEMORY_COLUMNS}, fields FROM memories WHERE account = $1 AND user_id = $2 AND {lacking}"
-        f" AND deleted = 0 AND rev_to = 0{of_known_type(3)}{without_imports('memories')}{_AFTER_MEMORY[lacking]}"
-        " LIMIT $4",
+        statements.memories_lacking(lacking),
         space.account,
         space.user,
         known_types(registry),
@@ -121,9 +89,7 @@ async def missing(
         found.append(Missing("memories", dict(row), text))
     if len(found) < limit:
         rows = await tx.fetch(
-            f"SELECT {PASSAGE_COLUMNS}, {_BEFORE} AS before FROM passages WHERE account = $1 AND user_id = $2"
-            f" AND {lacking}{without('passages')}{without_imports('passages')}{_AFTER_PASSAGE[lacking]}"
-            " ORDER BY session_id, sequence LIMIT $3",
+            statements.passages_lacking(lacking),
             space.account,
             space.user,
             limit - len(found),
@@ -134,11 +100,6 @@ async def missing(
             lead = replace(passage, content=row["before"] or "").words
             found.append(Missing("passages", dict(row), embedded_text(passage, lead)))
     return found
-
-
-# No partial index covers NEXT_OF_OLD, so its rows are read in the order of the primary key, from `after` on.
-_AFTER_MEMORY: Final = {DENSE: "", NEXT_OF_OLD: " AND (uri, version) > ($5, $6) ORDER BY uri, version", NEXT_OF_NEW: ""}
-_AFTER_PASSAGE: Final = {DENSE: "", NEXT_OF_OLD: " AND (session_id, sequence) > ($4, $5)", NEXT_OF_NEW: ""}
 
 
 MAX_VECTORS: Final = 32
@@ -178,25 +139,18 @@ async def fill(
     columns = await embedder_change.columns(tx)
     if (model != columns.other) if is_next else (model in columns):
         return
-    column = "dense_next" if is_next else "dense"
     sent_again = []
     for missing, dense in filled:
         row = missing.row
         if missing.table == "memories":
             there = await tx.fetchrow(
-                f"UPDATE memories SET {column} = $5, {column}_model = $6"
-                " WHERE account = $1 AND user_id = $2 AND uri = $3 AND version = $4 AND rev_from = $7"
-                f" AND {column} IS NULL"
-                " RETURNING rev_to AS gone",
+                statements.fill_memory(is_next),
                 space.account, space.user, row["uri"], row["version"], dense, model, row["rev_from"],
             )  # fmt: skip
             point = memory_index_point(row, Models(model))
         else:
             there = await tx.fetchrow(
-                f"UPDATE passages SET {column} = $5, {column}_model = $6"
-                " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND sequence = $4 AND task_id = $7"
-                f" AND {column} IS NULL"
-                f" AND COALESCE({_BEFORE}, '') = $8 AND content = $9 RETURNING 0 AS gone",
+                statements.fill_passage(is_next),
                 space.account, space.user, row["session_id"], row["sequence"], dense, model, row["task_id"],
                 row["before"] or "", row["content"],
             )  # fmt: skip

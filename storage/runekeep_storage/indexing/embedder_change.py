@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import StoreError
 from runekeep_storage.index.base import VectorSpace
+from runekeep_storage.indexing import change_statements
 from runekeep_storage.spaces import watermarks
-from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, SEARCHED_MODEL
 
 LEASE_US: Final = 20 * 1_000_000
 """How long one server holds a change without a sign of life, in microseconds. Then another server continues it."""
@@ -113,17 +113,9 @@ class Columns(NamedTuple):
         return dense, model, None, self.other
 
 
-_COLUMNS: Final = (
-    "number, state, source_name, source_model, source_dimension, name, model, dimension, rows_per_second, started_at,"
-    " state_at, total_rows, done_rows, rows_per_hour, holder, held_until, problem"
-)
-NEXT_MODEL: Final = f"COALESCE((SELECT c.model FROM embedder_changes c WHERE c.slot = 0 AND {CHANGE_IS_OPEN}), '')"
-"""SQL expression for `dense_next_model` of a row that has no vector yet."""
-
-
 async def current(tx: Tx) -> Change | None:
     """Returns the newest change of the store, of all accounts; None if there was none."""
-    row = await tx.fetchrow(f"SELECT {_COLUMNS} FROM embedder_changes WHERE slot = 0")
+    row = await tx.fetchrow(change_statements.CHANGE)
     if row is None:
         return None
     own = {one.name: row[one.name] for one in fields(Change) if one.name not in ("state", "source", "target")}
@@ -148,12 +140,7 @@ async def columns(tx: Tx) -> Columns:
 
 async def find_searched_model(tx: Tx, space: Space) -> str | None:
     """Returns the model that the space is searched by now; None if no change is under way."""
-    row = await tx.fetchrow(
-        f"SELECT {SEARCHED_MODEL} AS model FROM embedder_changes c"
-        " LEFT JOIN spaces s ON s.account = $1 AND s.user_id = $2 WHERE c.slot = 0",
-        space.account,
-        space.user,
-    )
+    row = await tx.fetchrow(change_statements.SEARCHED_MODEL_OF_SPACE, space.account, space.user)
     return None if row is None or row["model"] is None else str(row["model"])
 
 
@@ -163,11 +150,7 @@ async def start(
     """Starts a change, or sets the rate of the open one to the same embedder and resumes it. Raises ChangeRefused."""
     change = await current(tx)
     if change is not None and change.is_open and change.target == target:
-        await tx.execute(
-            "UPDATE embedder_changes SET rows_per_second = $1, state = 'running', state_at = $2 WHERE slot = 0",
-            rows_per_second,
-            tx.now(),
-        )
+        await tx.execute(change_statements.RESUME_CHANGE, rows_per_second, tx.now())
     elif change is not None and change.state not in ENDED:
         raise ChangeRefused(
             f"the embedder is being changed to {change.name} (model {change.target.model}, {change.state}): finish or"
@@ -175,12 +158,10 @@ async def start(
         )
     else:
         if change is not None:
-            await tx.execute("DELETE FROM embedder_changes WHERE slot = 0")
+            await tx.execute(change_statements.DELETE_CHANGE)
         now = tx.now()
         await tx.execute(
-            "INSERT INTO embedder_changes (slot, number, state, source_name, source_model, source_dimension, name,"
-            " model, dimension, rows_per_second, started_at, state_at, total_rows)"
-            " VALUES (0, $1, 'running', $2, $3, $4, $5, $6, $7, $8, $9, $10, -1)",
+            change_statements.START_CHANGE,
             # Above the numbers that spaces have, also after a rebuild has forgotten the changes before.
             (change.number if change is not None else await _find_highest_number(tx)) + 1,
             source_name,
@@ -197,7 +178,7 @@ async def start(
 
 
 async def _find_highest_number(tx: Tx) -> int:
-    row = await tx.fetchrow("SELECT MAX(embedder_change) AS number FROM spaces")
+    row = await tx.fetchrow(change_statements.HIGHEST_CHANGE_OF_SPACES)
     return int(row["number"] or 0) if row else 0
 
 
@@ -240,44 +221,29 @@ async def _move(tx: Tx, state: ChangeState, before: tuple[ChangeState, ...], why
     if change.state not in before:
         raise ChangeRefused(f"{why_not} (the change to {change.name} is {change.state})")
     if change.state != state and change.state not in ENDED:
-        await tx.execute("UPDATE embedder_changes SET state = $1, state_at = $2 WHERE slot = 0", state, tx.now())
+        await tx.execute(change_statements.MOVE_CHANGE, state, tx.now())
     return await _read_current(tx)
 
 
 async def end(tx: Tx, number: int) -> None:
     """Records that the vectors of one embedder are gone, rows and index alike."""
-    await tx.execute(
-        "UPDATE embedder_changes SET state = CASE state WHEN 'finishing' THEN 'finished' ELSE 'undone' END,"
-        " state_at = $2, holder = '', held_until = 0, problem = ''"
-        " WHERE slot = 0 AND number = $1 AND state IN ('finishing', 'undoing')",
-        number,
-        tx.now(),
-    )
+    await tx.execute(change_statements.END_CHANGE, number, tx.now())
 
 
 async def forget(tx: Tx) -> None:
     """Forgets the newest change if it has ended, before the whole index is rebuilt. One that has not ended goes on."""
-    await tx.execute("DELETE FROM embedder_changes WHERE slot = 0 AND state IN ('finished', 'undone')")
+    await tx.execute(change_statements.FORGET_ENDED_CHANGE)
 
 
 async def hold(tx: Tx, number: int, holder: str) -> bool:
     """Makes this server the one that works on the change, for LEASE_US; returns False while it is another one."""
     now = tx.now()
-    return bool(
-        await tx.execute(
-            "UPDATE embedder_changes SET holder = $2, held_until = $3"
-            " WHERE slot = 0 AND number = $1 AND (holder = $2 OR held_until < $4)",
-            number,
-            holder,
-            now + LEASE_US,
-            now,
-        )
-    )
+    return bool(await tx.execute(change_statements.HOLD_CHANGE, number, holder, now + LEASE_US, now))
 
 
 async def release(tx: Tx, holder: str) -> None:
     """Lets another server go on at once."""
-    await tx.execute("UPDATE embedder_changes SET held_until = 0 WHERE slot = 0 AND holder = $1", holder)
+    await tx.execute(change_statements.RELEASE_CHANGE, holder)
 
 
 async def report(
@@ -285,8 +251,7 @@ async def report(
 ) -> None:
     """Stores the progress for readers; nothing depends on it."""
     await tx.execute(
-        "UPDATE embedder_changes SET total_rows = $3, done_rows = $4, rows_per_hour = $5, problem = $6"
-        " WHERE slot = 0 AND number = $1 AND holder = $2",
+        change_statements.REPORT_CHANGE,
         number,
         holder,
         total_rows,
@@ -296,39 +261,21 @@ async def report(
     )
 
 
-MAX_COUNTED: Final = 10_000
-"""Maximum number of spaces that `spaces_left` counts."""
-
-
 async def spaces_left(tx: Tx, number: int) -> int:
-    """Returns how many spaces, over all accounts, the change has not reached; MAX_COUNTED at most."""
-    row = await tx.fetchrow(
-        f"SELECT COUNT(*) AS count FROM (SELECT 1 FROM spaces WHERE embedder_change < $1 LIMIT {MAX_COUNTED}) counted",
-        number,
-    )
+    """Returns how many spaces, over all accounts, the change has not reached; MAX_SPACES_LEFT at most."""
+    row = await tx.fetchrow(change_statements.COUNT_SPACES_LEFT, number)
     return int(row["count"]) if row else 0
 
 
 async def next_spaces(tx: Tx, number: int, after: tuple[int, str, str], limit: int) -> list[tuple[int, Space]]:
     """Returns the next spaces, over all accounts, that the change has not reached, and the change that each has."""
-    found = await tx.fetch(
-        "SELECT embedder_change, account, user_id FROM spaces"
-        " WHERE (embedder_change, account, user_id) > ($1, $2, $3) AND embedder_change < $4"
-        " ORDER BY embedder_change, account, user_id LIMIT $5",
-        *after,
-        number,
-        limit,
-    )
+    found = await tx.fetch(change_statements.SPACES_LEFT, *after, number, limit)
     return [(row["embedder_change"], Space(row["account"], row["user_id"])) for row in found]
 
 
 async def all_spaces(tx: Tx, after: tuple[str, str], limit: int) -> list[Space]:
     """Returns the next spaces over all accounts."""
-    found = await tx.fetch(
-        "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
-        *after,
-        limit,
-    )
+    found = await tx.fetch(change_statements.SPACES_AFTER, *after, limit)
     return [Space(row["account"], row["user_id"]) for row in found]
 
 

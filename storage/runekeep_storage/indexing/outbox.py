@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import cache
 
 from runekeep_common import failpoints
 from runekeep_storage.database import Row, Space, Topic, Tx
-from runekeep_storage.drivers.common.statement_lists import in_rows, places, rows
+from runekeep_storage.drivers.common.statement_lists import in_rows
+from runekeep_storage.indexing import statements
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.spaces import spaces, watermarks
 
@@ -68,15 +68,6 @@ class Entry:
                 yield passage_point(space, self.task_id, sequence)
 
 
-_COLUMNS = "op, uri, version, point_id, task_id, first_sequence, last_sequence, due_at, revision, number"
-
-
-@cache
-def _insert(count: int) -> str:
-    row = f"($1, $2{', ?' * (_COLUMNS.count(',') + 2)})"
-    return f"INSERT INTO outbox (account, user_id, {_COLUMNS}, takes) VALUES {rows(row, count, 3)}"
-
-
 async def add(tx: Tx, space: Space, revision: int, entries: Iterable[Entry]) -> None:
     """Adds entries of a revision, 0 for entries without one.
 
@@ -100,20 +91,16 @@ async def put(tx: Tx, space: Space, revision: int, entries: Sequence[Entry], num
         for offset, entry in enumerate(entries, 1)
     ]
     for some in in_rows(numbered):
-        await tx.execute(_insert(len(some)), space.account, space.user, *(value for entry in some for value in entry))
+        await tx.execute(
+            statements.add_entries(len(some)), space.account, space.user, *(value for entry in some for value in entry)
+        )
     tx.notify(Topic.INDEX, watermarks.ADDED)
 
 
 async def _numbers(tx: Tx, space: Space, count: int) -> int:
     """Reserves `count` numbers. Returns the one before the first."""
     while True:
-        row = await tx.fetchrow(
-            "UPDATE spaces SET outbox_number = outbox_number + $3 WHERE account = $1 AND user_id = $2"
-            " RETURNING outbox_number",
-            space.account,
-            space.user,
-            count,
-        )
+        row = await tx.fetchrow(statements.RESERVE_NUMBERS, space.account, space.user, count)
         if row is not None:
             return int(row["outbox_number"]) - count
         await spaces.ensure(tx, space)
@@ -126,13 +113,8 @@ async def waiting_spaces(tx: Tx, index_id: str, after: Name = FIRST, limit: int 
     are left out, because they are written to it as a whole. Examines at most `limit` spaces with entries and `limit`
     with such revisions, however long the outbox is; the result may be empty although more follow.
     """
-    walked = await tx.fetch(_WALK, *after, limit, tx.now())
-    unmarked = await tx.fetch(
-        "SELECT account, user_id, index_id FROM spaces"
-        " WHERE indexed_revision < revision AND (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3",
-        *after,
-        limit,
-    )
+    walked = await tx.fetch(statements.SPACES_WITH_ENTRIES, *after, limit, tx.now())
+    unmarked = await tx.fetch(statements.SPACES_WITH_REVISIONS, *after, limit)
     ends = [_name(rows[-1]) for rows in (walked, unmarked) if len(rows) == limit]
     wanted = [row for row in walked if row["due"]] + unmarked
     names = {_name(row) for row in wanted if row["index_id"] in ("", index_id)}
@@ -142,26 +124,6 @@ async def waiting_spaces(tx: Tx, index_id: str, after: Name = FIRST, limit: int 
 
 def _name(row: Row) -> Name:
     return row["account"], row["user_id"]
-
-
-# Steps from one space to the next by the key. A space may have any number of entries; no revision reaches 2^62. If bare
-# columns were compared, SQLite would look up the account only and read on. One IN instead of the two EXISTS gives wrong
-# answers in some releases (3.40) once there are statistics.
-_NEXT = (
-    f" FROM outbox o WHERE (o.account, o.user_id, o.revision) > ({{}}, {2**62})"
-    " ORDER BY o.account, o.user_id, o.revision LIMIT 1"
-)
-_STEP = _NEXT.format("w.account || '', w.user_id || ''")
-_OF_SPACE = "SELECT 1 FROM outbox o WHERE o.account = w.account AND o.user_id = w.user_id"
-_WALK = (
-    "WITH RECURSIVE walk (step, account, user_id) AS ("
-    f"SELECT 1, f.account, f.user_id FROM (SELECT o.account, o.user_id{_NEXT.format('$1, $2')}) f"
-    f" UNION ALL SELECT w.step + 1, (SELECT o.account{_STEP}), (SELECT o.user_id{_STEP})"
-    " FROM walk w WHERE w.account IS NOT NULL AND w.step < $3)"
-    " SELECT w.account, w.user_id, s.index_id,"
-    f" EXISTS ({_OF_SPACE} AND o.takes = 0) OR EXISTS ({_OF_SPACE} AND o.takes = 1 AND o.due_at <= $4) AS due"
-    " FROM walk w JOIN spaces s ON s.account = w.account AND s.user_id = w.user_id ORDER BY w.step"
-)
 
 
 async def due(tx: Tx, space: Space, limit: int) -> tuple[int, list[Entry]]:
@@ -178,23 +140,10 @@ async def due_at(tx: Tx, space: Space, newest: int, indexed: int, limit: int) ->
     is too long is cut. A removal waits for the watermark, however late the relay is: until then searches read the old
     version.
     """
-    found = await tx.fetch(_DUE, space.account, space.user, tx.now(), limit, newest, indexed)
+    found = await tx.fetch(statements.DUE_ENTRIES, space.account, space.user, tx.now(), limit, newest, indexed)
     entries = [Entry(**dict(row)) for row in found]
     brought = [entry for entry in entries if not entry.takes]
     return brought + _cut([entry for entry in entries if entry.takes][: limit - len(brought)])
-
-
-def _of_kind(takes: int, revision: str) -> str:
-    return (
-        f"SELECT * FROM (SELECT {_COLUMNS}, takes FROM outbox WHERE account = $1 AND user_id = $2 AND takes = {takes}"
-        f" AND due_at <= $3 AND revision <= {revision} ORDER BY due_at, revision, number LIMIT $4) kind_{takes}"
-    )
-
-
-_DUE = (
-    f"SELECT {_COLUMNS} FROM ({_of_kind(0, '$5')} UNION ALL {_of_kind(1, '$6')}) of_both"
-    " ORDER BY takes, due_at, revision, number"
-)
 
 
 def _cut(entries: list[Entry]) -> list[Entry]:
@@ -234,10 +183,7 @@ async def _drop_all(tx: Tx, space: Space, entries: Sequence[Entry]) -> set[int]:
     there: set[int] = set()
     for some in in_rows(entries):
         dropped = await tx.fetch(
-            "DELETE FROM outbox WHERE account = $1 AND user_id = $2"
-            # Two separate lists let the engine use the whole key.
-            f" AND revision IN ({places(3, len(some))}) AND number IN ({places(3 + len(some), len(some))})"
-            " RETURNING number",
+            statements.drop_entries(len(some)),
             space.account,
             space.user,
             *(entry.revision for entry in some),
@@ -249,17 +195,13 @@ async def _drop_all(tx: Tx, space: Space, entries: Sequence[Entry]) -> set[int]:
 
 async def _drop(tx: Tx, space: Space, entry: Entry) -> bool:
     """Deletes the entry, or the part of it that is done. Returns whether it was there."""
-    key = "account = $1 AND user_id = $2 AND revision = $3 AND number = $4"
-    values = (space.account, space.user, entry.revision, entry.number)
+    key = (space.account, space.user, entry.revision, entry.number)
     if entry.op != "delete_passages":
-        return bool(await tx.execute(f"DELETE FROM outbox WHERE {key}", *values))
+        return bool(await tx.execute(statements.DROP_ENTRY, *key))
     rest = entry.last_sequence + 1
-    if await tx.execute(f"DELETE FROM outbox WHERE {key} AND last_sequence < $5", *values, rest):
+    if await tx.execute(statements.DROP_ENTRY_UP_TO, *key, rest):
         return True
-    # Never back: another relay may have got further.
-    return bool(
-        await tx.execute(f"UPDATE outbox SET first_sequence = $5 WHERE {key} AND first_sequence < $5", *values, rest)
-    )
+    return bool(await tx.execute(statements.SHORTEN_ENTRY, *key, rest))
 
 
 async def written(tx: Tx, space: Space, index_id: str, revision: int) -> None:
@@ -267,36 +209,21 @@ async def written(tx: Tx, space: Space, index_id: str, revision: int) -> None:
     Removals and later entries stay."""
     if not await watermarks.written(tx, space, index_id):
         return
-    await tx.execute(
-        "DELETE FROM outbox WHERE account = $1 AND user_id = $2 AND revision > 0 AND revision <= $3 AND op = 'upsert'",
-        space.account,
-        space.user,
-        revision,
-    )
+    await tx.execute(statements.DROP_WRITTEN_ENTRIES, space.account, space.user, revision)
     await _move_watermark(tx, space, revision)
 
 
 async def removals(tx: Tx, space: Space) -> set[str]:
     """Returns the points of the space that are still to be removed."""
-    found = await tx.fetch(
-        f"SELECT {_COLUMNS} FROM outbox WHERE account = $1 AND user_id = $2 AND takes = 1",
-        space.account,
-        space.user,
-    )
+    found = await tx.fetch(statements.REMOVALS, space.account, space.user)
     return {point for row in found for point in Entry(**dict(row)).removed_points(space)}
 
 
 async def removes_up_to(tx: Tx, space: Space, number: int, *, superseded: bool) -> bool:
     """Returns whether an entry up to that number must still remove points. `superseded`: also count removals of
     superseded versions that wait for their grace."""
-    row = await tx.fetchrow(
-        "SELECT 1 FROM outbox WHERE account = $1 AND user_id = $2 AND takes = 1 AND number <= $3"
-        f"{'' if superseded else ' AND revision = 0'} LIMIT 1",
-        space.account,
-        space.user,
-        number,
-    )
-    return row is not None
+    statement = statements.HAS_REMOVALS if superseded else statements.HAS_REMOVALS_OF_ERASED
+    return await tx.fetchrow(statement, space.account, space.user, number) is not None
 
 
 async def _move_watermark(tx: Tx, space: Space, indexed_revision: int) -> None:
@@ -305,12 +232,4 @@ async def _move_watermark(tx: Tx, space: Space, indexed_revision: int) -> None:
     before, now = await watermarks.move(tx, space, indexed_revision)
     if now == before:
         return
-    await tx.execute(
-        "UPDATE outbox SET due_at = $5"
-        " WHERE account = $1 AND user_id = $2 AND revision > $3 AND revision <= $4 AND takes = 1",
-        space.account,
-        space.user,
-        before,
-        now,
-        tx.now() + GRACE,
-    )
+    await tx.execute(statements.BEGIN_GRACE, space.account, space.user, before, now, tx.now() + GRACE)

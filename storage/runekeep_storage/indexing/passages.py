@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cache
 from itertools import chain
 from typing import Any
 
 from runekeep_schemas import secrets
 from runekeep_storage.database import Row, Space, Tx
-from runekeep_storage.drivers.common.statement_lists import SIZE, by_keys, filled, in_rows, places, rows
+from runekeep_storage.drivers.common.statement_lists import SIZE, filled, in_rows
 from runekeep_storage.index import sparse
-from runekeep_storage.indexing import embedder_change, outbox, space_walk
+from runekeep_storage.indexing import embedder_change, outbox, space_walk, statements
 from runekeep_storage.indexing.outbox import Name
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.records import Archive, Message, Passage
 from runekeep_storage.sessions.image_descriptions import is_any_described
 from runekeep_storage.spaces import watermarks
-from runekeep_storage.spaces.statements import without, without_imports
 
 MAX_CHARACTERS = 4000
 """Maximum length of a passage. The rest of a message is not searched."""
@@ -31,18 +29,8 @@ MAX_SECRET_CHARACTERS = 400
 Embedded = tuple[Passage, bytes | None, bytes]
 """A passage, its dense vector if it has one, and its packed sparse vector."""
 
-_COLUMNS = "session_id, sequence, archive_index, message_id, peer_id, content, created_at"
 _FEW = 16
 """Size of the smaller statement that reads passages: most searches need no more."""
-
-
-_AT = {
-    count: by_keys(
-        f"SELECT {_COLUMNS}, task_id FROM passages WHERE account = $1 AND user_id = $2",
-        ("session_id", "sequence"), count, 3, without("passages"),
-    )
-    for count in (_FEW, SIZE)
-}  # fmt: skip
 _NOWHERE = (None, None)
 
 
@@ -93,15 +81,12 @@ def _part_text(part: dict[str, Any], *, withhold_secrets: bool) -> str:
     return ""
 
 
-_OF_ARCHIVE = " WHERE account = $1 AND user_id = $2 AND session_id = $3 AND archive_index = $4 AND task_id = $5"
-
-
 def _key(space: Space, archive: Archive) -> tuple[str, str, str, int, str]:
     return space.account, space.user, archive.session_id, archive.index, archive.task_id
 
 
 async def _archive_row(tx: Tx, space: Space, archive: Archive) -> Row | None:
-    return await tx.fetchrow(f"SELECT passages_indexed FROM archives{_OF_ARCHIVE}", *_key(space, archive))
+    return await tx.fetchrow(statements.IS_ARCHIVE_INDEXED, *_key(space, archive))
 
 
 async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
@@ -112,23 +97,13 @@ async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
 
 async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
     """Reads the spaces with archives whose passages are not in the index yet; see `space_walk.waiting_spaces`."""
-    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
-
-
-_NEXT_SPACES = (space_walk.next_space("archives", "passages_indexed = 0", "created_at", str(2**62)),)
+    return await space_walk.waiting_spaces(tx, (statements.NEXT_SPACE_OF_ARCHIVES,), after, limit)
 
 
 async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:
     """Returns the archives of the space whose passages are not in the index yet, oldest first. Returns none while an
     import fills the space, because image descriptions arrive after their messages."""
-    rows = await tx.fetch(
-        "SELECT session_id, archive_index, first_sequence, last_sequence, task_id, created_at FROM archives"
-        f" WHERE account = $1 AND user_id = $2 AND passages_indexed = 0{without_imports('archives')}"
-        " ORDER BY created_at LIMIT $3",
-        space.account,
-        space.user,
-        limit,
-    )
+    rows = await tx.fetch(statements.ARCHIVES_WITHOUT_PASSAGES, space.account, space.user, limit)
     return [
         Archive(
             row["session_id"], row["archive_index"], row["first_sequence"], row["last_sequence"],
@@ -142,11 +117,7 @@ async def last_made(tx: Tx, space: Space, archive: Archive) -> int:
     """Returns the sequence of the last message of the archive that has a passage; if none has, the one before its first
     message. All earlier messages are done too, because slices of an archive are written in order."""
     row = await tx.fetchrow(
-        f"SELECT sequence FROM passages{_OF_ARCHIVE} AND sequence >= $6 AND sequence <= $7"
-        " ORDER BY sequence DESC LIMIT 1",
-        *_key(space, archive),
-        archive.first_sequence,
-        archive.last_sequence,
+        statements.LAST_PASSAGE, *_key(space, archive), archive.first_sequence, archive.last_sequence
     )
     return int(row["sequence"]) if row else archive.first_sequence - 1
 
@@ -212,7 +183,7 @@ async def store(
         return False
     await watermarks.join(tx, space, index_id)
     if whole:
-        there = bool(await tx.execute(f"UPDATE archives SET passages_indexed = 1{_OF_ARCHIVE}", *_key(space, archive)))
+        there = bool(await tx.execute(statements.MARK_INDEXED, *_key(space, archive)))
     else:
         # Must not reset what another server marked.
         there = await _archive_row(tx, space, archive) is not None
@@ -240,7 +211,7 @@ async def store(
     made: set[int] = set()
     for some in in_rows(wanted):
         new = await tx.fetch(
-            _insert(len(some)),
+            statements.add_passages(len(some)),
             space.account,
             space.user,
             archive.session_id,
@@ -263,24 +234,13 @@ async def store(
     return True
 
 
-@cache
-def _insert(count: int) -> str:
-    return (
-        "INSERT INTO passages (account, user_id, session_id, archive_index, task_id, sequence, message_id, peer_id,"
-        f" content, dense, dense_model, dense_next, dense_next_model, sparse, created_at) VALUES"
-        f" {rows('($1, $2, $3, $4, $5, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)', count, 6)}"
-        " ON CONFLICT (account, user_id, session_id, sequence) DO NOTHING RETURNING sequence"
-    )
-
-
 async def _erased(tx: Tx, space: Space, archive: Archive, passages: Sequence[Embedded]) -> set[int]:
     """Returns the sequences of erased messages, from the one before the first passage on, because it is the lead of
     that passage."""
     if not passages:
         return set()
     rows = await tx.fetch(
-        "SELECT sequence FROM messages WHERE account = $1 AND user_id = $2 AND session_id = $3"
-        " AND sequence >= $4 AND sequence <= $5 AND erased = 1",
+        statements.ERASED_MESSAGES,
         space.account,
         space.user,
         archive.session_id,
@@ -307,7 +267,7 @@ async def of_points(
         some: list[Place | tuple[None, None]] = [*asked[start : start + size]]
         # Padded with NULL, which matches no row.
         some += [_NOWHERE] * (size - len(some))
-        for row in await tx.fetch(_AT[size], space.account, space.user, *chain.from_iterable(some)):
+        for row in await tx.fetch(statements.passages_at(size), space.account, space.user, *chain.from_iterable(some)):
             columns = dict(row)
             point = passage_point(space, columns.pop("task_id"), columns["sequence"])
             if ((columns["session_id"], columns["sequence"]), point) in wanted:
@@ -325,8 +285,7 @@ async def _archived_by(tx: Tx, space: Space, archives: set[Place], then: int) ->
     there: set[Place] = set()
     for some in filled(archives):
         rows = await tx.fetch(
-            "SELECT session_id, archive_index FROM archives WHERE account = $1 AND user_id = $2 AND created_at <= $3"
-            f" AND session_id IN ({places(4)}) AND archive_index IN ({places(4 + SIZE)})",
+            statements.ARCHIVED_BY,
             space.account,
             space.user,
             then,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.index.base import IndexPoint, VectorIndex
-from runekeep_storage.indexing import outbox, rows
+from runekeep_storage.indexing import outbox, rows, statements
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.indexing.rows import Key, Named, Table
@@ -78,11 +78,7 @@ async def _before(tx: Tx, space: Space, index_id: str) -> _Before | None:
     standing = await watermarks.standing(tx, space, index_id)
     if standing.indexed < 0:
         return None
-    found = await tx.fetch(
-        "SELECT task_id FROM archives WHERE account = $1 AND user_id = $2 AND passages_indexed = 1",
-        space.account,
-        space.user,
-    )
+    found = await tx.fetch(statements.INDEXED_ARCHIVES, space.account, space.user)
     tasks = frozenset(row["task_id"] for row in found)
     return _Before(standing.indexed, tasks, await outbox.removals(tx, space))
 
@@ -112,12 +108,7 @@ async def _on_the_way(database: SpaceDatabase, space: Space) -> set[str]:
 
 
 async def _open_archives(tx: Tx, space: Space) -> list[tuple[str, int, int]]:
-    found = await tx.fetch(
-        "SELECT task_id, first_sequence, last_sequence FROM archives"
-        " WHERE account = $1 AND user_id = $2 AND passages_indexed = 0",
-        space.account,
-        space.user,
-    )
+    found = await tx.fetch(statements.OPEN_ARCHIVES, space.account, space.user)
     return [(row["task_id"], row["first_sequence"], row["last_sequence"]) for row in found]
 
 

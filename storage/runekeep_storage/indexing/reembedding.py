@@ -19,14 +19,14 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
-from runekeep_storage.indexing import backfill, embedder_change, outbox, rows
+from runekeep_storage.indexing import backfill, change_statements, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import Missing, Position, known_types, of_known_type
+from runekeep_storage.indexing.backfill import Missing, Position, known_types
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
 from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.indexing.statements import NEXT_OF_NEW, NEXT_OF_OLD
 from runekeep_storage.spaces import watermarks
-from runekeep_storage.spaces.statements import without
 from runekeep_storage.tables import BY_NAME
 
 SPACES: Final = 16
@@ -199,7 +199,7 @@ class Reembedder:
         while len(missing) < for_new and (spaces := self._new_turns.next(1)):
             if self._is_away(spaces[0]):
                 continue
-            missing += await self._missing(spaces[0], for_new - len(missing), backfill.NEXT_OF_NEW)
+            missing += await self._missing(spaces[0], for_new - len(missing), NEXT_OF_NEW)
         walked: list[Space] = []
         if change.state is not ChangeState.RUNNING:
             return missing, walked
@@ -213,7 +213,7 @@ class Reembedder:
                 work.waiting.append(space)
                 continue
             after = work.positions.get(space, backfill.START)
-            some = await self._missing(space, limit - len(missing), backfill.NEXT_OF_OLD, after)
+            some = await self._missing(space, limit - len(missing), NEXT_OF_OLD, after)
             if some:
                 work.positions[space] = _behind(after, some)
                 work.waiting.append(space)
@@ -362,18 +362,11 @@ async def _age(tx: Tx, change: Change) -> int:
     return tx.now() - change.state_at
 
 
-_OF_SPACE: Final = " WHERE account = $1 AND user_id = $2"
-_MEMORIES: Final = f"FROM memories{_OF_SPACE} AND deleted = 0 AND rev_to = 0{of_known_type(3)}"
-_PASSAGES: Final = f"FROM passages{_OF_SPACE}"
-
-
 async def _count_rows(tx: Tx, space: Space, known_types: str) -> tuple[int, int]:
     """Returns how many rows of the space get vectors, and how many have one by the new embedder."""
     total = done = 0
-    for counted, values in ((_MEMORIES, (known_types,)), (_PASSAGES, ())):
-        row = await tx.fetchrow(
-            f"SELECT COUNT(*) AS total, COUNT(dense_next) AS done {counted}", space.account, space.user, *values
-        )
+    for count, values in ((change_statements.COUNT_MEMORIES, (known_types,)), (change_statements.COUNT_PASSAGES, ())):
+        row = await tx.fetchrow(count, space.account, space.user, *values)
         assert row is not None, "a count is there whatever it is of"
         total, done = total + row["total"], done + row["done"]
     return total, done
@@ -384,13 +377,7 @@ async def _lacks_vectors(tx: Tx, space: Space, index_id: str, known_types: str, 
     if await _lacks_new(tx, space, index_id, known_types, tolerated):
         return True
     # Reads the whole space if it is complete.
-    row = await tx.fetchrow(
-        f"SELECT (EXISTS (SELECT 1 {_MEMORIES} AND {backfill.NEXT_OF_OLD})"
-        f" OR EXISTS (SELECT 1 {_PASSAGES} AND {backfill.NEXT_OF_OLD}{without('passages')})) AS lacking",
-        space.account,
-        space.user,
-        known_types,
-    )
+    row = await tx.fetchrow(change_statements.LACKS_OLD, space.account, space.user, known_types)
     return row is None or bool(row["lacking"])
 
 
@@ -399,17 +386,7 @@ async def _lacks_new(tx: Tx, space: Space, index_id: str, known_types: str, tole
     points that are not sent again yet, or is being written with the space, or an import may bring more."""
     if (await watermarks.standing(tx, space, index_id)).indexed < 0:
         return True
-    # An index holds the new rows.
-    more = f"LIMIT 1 OFFSET {tolerated}"
-    row = await tx.fetchrow(
-        f"SELECT (EXISTS (SELECT 1 FROM shut_spaces{_OF_SPACE} AND import_id <> '')"
-        f" OR EXISTS (SELECT 1 FROM outbox{_OF_SPACE} AND takes = 0 AND revision = 0 {more})"
-        f" OR EXISTS (SELECT 1 {_MEMORIES} AND {backfill.NEXT_OF_NEW} {more})"
-        f" OR EXISTS (SELECT 1 {_PASSAGES} AND {backfill.NEXT_OF_NEW}{without('passages')} {more})) AS lacking",
-        space.account,
-        space.user,
-        known_types,
-    )
+    row = await tx.fetchrow(change_statements.lacks_new(tolerated), space.account, space.user, known_types)
     return row is None or bool(row["lacking"])
 
 
@@ -421,37 +398,21 @@ async def _switch(tx: Tx, space: Space, number: int, index_id: str, known_types:
         return False
     if await _lacks_new(tx, space, index_id, known_types, tolerated):
         return False
-    await tx.execute(f"UPDATE spaces SET embedder_change = $3{_OF_SPACE}", space.account, space.user, number)
+    await tx.execute(change_statements.SWITCH_SPACE, space.account, space.user, number)
     return True
-
-
-# A row written since the change was finished has the vector of the new embedder in `dense` already.
-_HAS_NEW: Final = "dense IS NOT NULL AND dense_model = $7"
-_MOVED: Final = (
-    f"dense = CASE WHEN {_HAS_NEW} THEN dense WHEN dense_next_model = $7 THEN dense_next END,"
-    f" dense_model = CASE WHEN ({_HAS_NEW}) OR (dense_next_model = $7 AND dense_next IS NOT NULL) THEN $7 ELSE '' END, "
-)
 
 
 async def _drop_page(tx: Tx, space: Space, change: Change, table: rows.Table, after: rows.Key) -> rows.Key | None:
     """Drops the vectors that are no longer kept from the next PAGE rows, and moves those of a finished change to
     `dense`. Returns the key of the last row, None after the last page."""
     first, second = BY_NAME[table].key
-    page = await tx.fetch(
-        f"SELECT {first}, {second} FROM {table}{_OF_SPACE} AND ({first}, {second}) > ($3, $4)"
-        f" ORDER BY {first}, {second} LIMIT {PAGE}",
-        space.account,
-        space.user,
-        *after,
-    )
+    page = await tx.fetch(change_statements.keys_after(BY_NAME[table]), space.account, space.user, *after, PAGE)
     if not page:
         return None
     last = (page[-1][first], page[-1][second])
     is_finished = change.main == change.target
     await tx.execute(
-        f"UPDATE {table} SET {_MOVED if is_finished else ''}dense_next = NULL, dense_next_model = ''{_OF_SPACE}"
-        f" AND ({first}, {second}) > ($3, $4) AND ({first}, {second}) <= ($5, $6)"
-        " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL)",
+        change_statements.drop_vectors(BY_NAME[table], is_finished),
         space.account,
         space.user,
         *after,

@@ -22,7 +22,7 @@ from runekeep_storage import telemetry
 from runekeep_storage.database import Row, Space, SpaceDatabase, Tx
 from runekeep_storage.errors import StoreLost, StoreUnavailable
 from runekeep_storage.index.base import IndexMismatch, IndexPoint, IndexUnavailable
-from runekeep_storage.indexing import outbox, rows, traces
+from runekeep_storage.indexing import outbox, rows, statements, traces
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.passage_relay import PassageRelay
@@ -366,9 +366,9 @@ async def _due(
     newest = standing.revision
     entries = await outbox.due_at(tx, space, newest, standing.indexed, BATCH)
     keys = [(entry.uri, entry.version) for entry in entries if entry.op == "upsert"]
-    memories = await rows.by_keys(tx, space, "memories", rows.MEMORY_COLUMNS, keys)
+    memories = await rows.by_keys(tx, space, "memories", statements.MEMORY_COLUMNS, keys)
     wanted = {entry.point_id: (entry.uri, entry.version) for entry in entries if entry.op == "passage"}
-    again = await rows.by_keys(tx, space, "passages", rows.PASSAGE_COLUMNS, list(wanted.values()))
+    again = await rows.by_keys(tx, space, "passages", statements.PASSAGE_COLUMNS, list(wanted.values()))
     found = [memories[key] for key in keys if key in memories]
     return newest, entries, found, [(id, again[key]) for id, key in wanted.items() if key in again]
 

@@ -7,32 +7,20 @@ from typing import Literal
 
 from runekeep_schemas.documents.uris import archive_uri
 from runekeep_storage.database import Row, Space, Tx
-from runekeep_storage.drivers.common import statement_lists
 from runekeep_storage.drivers.common.statement_lists import in_rows
 from runekeep_storage.index.base import IndexPoint, PointKind
 from runekeep_storage.index.sparse import SparseVector
-from runekeep_storage.indexing import facts
+from runekeep_storage.indexing import facts, statements
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import memory_point, passage_point
 from runekeep_storage.records import Passage
-from runekeep_storage.spaces.statements import without
 from runekeep_storage.tables import BY_NAME
-
-MEMORY_COLUMNS = (
-    "account, user_id, uri, version, memory_type, peer_id, rev_from, sources, dense, dense_model, dense_next,"
-    " dense_next_model, sparse, happened_at, tags, updated_at"
-)
-PASSAGE_COLUMNS = (
-    "account, user_id, session_id, sequence, archive_index, task_id, message_id, peer_id, content, dense, dense_model,"
-    " dense_next, dense_next_model, sparse, created_at"
-)
 
 Table = Literal["memories", "passages"]
 TABLES: tuple[Table, ...] = ("memories", "passages")
 Key = tuple[str, int]
 """The key of a row in its space and table: (uri, version) or (session id, sequence)."""
 FIRST: Key = ("", 0)
-_OTHER_VECTOR = "dense IS NOT NULL AND dense_model <> $3"
 
 
 def vector_of(row: Row, model: str) -> bytes | None:
@@ -117,25 +105,23 @@ def passage_point_of(
 
 async def memory_points(tx: Tx, space: Space, keys: Sequence[Key], models: Models) -> list[IndexPoint]:
     """Returns points of the versions (uri, version) that exist."""
-    found = await by_keys(tx, space, "memories", MEMORY_COLUMNS, keys)
+    found = await by_keys(tx, space, "memories", statements.MEMORY_COLUMNS, keys)
     return [memory_index_point(found[key], models) for key in keys if key in found]
 
 
 async def passage_points(tx: Tx, space: Space, keys: Sequence[Key], models: Models) -> list[IndexPoint]:
     """Returns points of the passages (session id, sequence) that exist."""
-    found = await by_keys(tx, space, "passages", PASSAGE_COLUMNS, keys)
+    found = await by_keys(tx, space, "passages", statements.PASSAGE_COLUMNS, keys)
     return [passage_index_point(found[key], models) for key in keys if key in found]
 
 
 async def by_keys(tx: Tx, space: Space, table: Table, columns: str, keys: Sequence[Key]) -> dict[Key, Row]:
     """Returns the existing rows by key, without passages of deleted sessions. `columns` must include the key."""
     first, second = BY_NAME[table].key
-    left_out = without("passages") if table == "passages" else ""
-    select = f"SELECT {columns} FROM {table} WHERE account = $1 AND user_id = $2"
     found: dict[Key, Row] = {}
     for some in in_rows(list(dict.fromkeys(keys))):
         rows = await tx.fetch(
-            statement_lists.by_keys(select, (first, second), len(some), 3, left_out),
+            statements.rows_at(BY_NAME[table], columns, len(some)),
             space.account,
             space.user,
             *(value for key in some for value in key),
@@ -150,25 +136,10 @@ async def page(
     """Returns points of the space's rows at a revision, in key order, and the key of the last row; None after the last
     page. Passages have no revision: the current ones are returned."""
     if table == "memories":
-        rows = await tx.fetch(
-            f"SELECT {MEMORY_COLUMNS} FROM memories WHERE account = $1 AND user_id = $2 AND (uri, version) > ($3, $4)"
-            " AND deleted = 0 AND rev_from <= $5 AND (rev_to = 0 OR rev_to > $5) ORDER BY uri, version LIMIT $6",
-            space.account,
-            space.user,
-            *after,
-            revision,
-            limit,
-        )
+        rows = await tx.fetch(statements.MEMORIES_AT_REVISION, space.account, space.user, *after, revision, limit)
         points = [memory_index_point(row, models) for row in rows]
         return points, (rows[-1]["uri"], rows[-1]["version"]) if rows else None
-    rows = await tx.fetch(
-        f"SELECT {PASSAGE_COLUMNS} FROM passages WHERE account = $1 AND user_id = $2{without('passages')}"
-        " AND (session_id, sequence) > ($3, $4) ORDER BY session_id, sequence LIMIT $5",
-        space.account,
-        space.user,
-        *after,
-        limit,
-    )
+    rows = await tx.fetch(statements.PASSAGES, space.account, space.user, *after, limit)
     points = [passage_index_point(row, models) for row in rows]
     return points, (rows[-1]["session_id"], rows[-1]["sequence"]) if rows else None
 
@@ -186,26 +157,12 @@ class Named:
 async def names(tx: Tx, space: Space, table: Table, after: Key, limit: int) -> list[Named]:
     """Returns rows that must have a point, in key order: current memories, or passages."""
     if table == "memories":
-        rows = await tx.fetch(
-            "SELECT uri, version, rev_from FROM memories WHERE account = $1 AND user_id = $2"
-            " AND (uri, version) > ($3, $4) AND deleted = 0 AND rev_to = 0 ORDER BY uri, version LIMIT $5",
-            space.account,
-            space.user,
-            *after,
-            limit,
-        )
+        rows = await tx.fetch(statements.CURRENT_MEMORY_KEYS, space.account, space.user, *after, limit)
         return [
             Named((row["uri"], row["version"]), memory_point(space, row["uri"], row["rev_from"]), row["rev_from"])
             for row in rows
         ]
-    rows = await tx.fetch(
-        f"SELECT session_id, sequence, task_id FROM passages WHERE account = $1 AND user_id = $2{without('passages')}"
-        " AND (session_id, sequence) > ($3, $4) ORDER BY session_id, sequence LIMIT $5",
-        space.account,
-        space.user,
-        *after,
-        limit,
-    )
+    rows = await tx.fetch(statements.PASSAGE_KEYS, space.account, space.user, *after, limit)
     return [
         Named(
             (row["session_id"], row["sequence"]), passage_point(space, row["task_id"], row["sequence"]), row["task_id"]
@@ -221,13 +178,7 @@ async def with_other_vectors(
     page, and whether any has a vector of another embedder."""
     first, second = BY_NAME[table].key
     rows = await tx.fetch(
-        f"SELECT {first}, {second}, CASE WHEN {_OTHER_VECTOR} THEN 1 ELSE 0 END AS other FROM {table}"
-        f" WHERE account = $1 AND user_id = $2 AND ({first}, {second}) > ($4, $5) ORDER BY {first}, {second} LIMIT $6",
-        space.account,
-        space.user,
-        model,
-        *after,
-        limit,
+        statements.with_other_vectors(BY_NAME[table]), space.account, space.user, model, *after, limit
     )
     if not rows:
         return None, False
@@ -237,13 +188,5 @@ async def with_other_vectors(
 async def forget_other_vectors(tx: Tx, space: Space, table: Table, after: Key, last: Key, model: str) -> int:
     """Drops vectors of other embedders after `after` and up to `last`, so that the relay makes new ones. Returns how
     many."""
-    first, second = BY_NAME[table].key
-    return await tx.execute(
-        f"UPDATE {table} SET dense = NULL, dense_model = '' WHERE account = $1 AND user_id = $2 AND {_OTHER_VECTOR}"
-        f" AND ({first}, {second}) > ($4, $5) AND ({first}, {second}) <= ($6, $7)",
-        space.account,
-        space.user,
-        model,
-        *after,
-        *last,
-    )
+    statement = statements.forget_other_vectors(BY_NAME[table])
+    return await tx.execute(statement, space.account, space.user, model, *after, *last)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.index.base import IndexPoint, PointKind
-from runekeep_storage.indexing import embedder_change, outbox, rows
+from runekeep_storage.indexing import embedder_change, outbox, rows, statements
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
@@ -57,18 +57,15 @@ async def delete(tx: Tx, space: Space, entries: Sequence[Entry]) -> None:
         await outbox.add(tx, space, revision, [entry for entry in entries if entry.revision == revision])
 
 
-_MODELS = "dense_model, CASE WHEN dense_next IS NULL THEN '' ELSE dense_next_model END AS next_model"
-
-
 async def _rows(tx: Tx, space: Space, points: Sequence[IndexPoint]) -> dict[str, Row]:
     """Returns the current rows of the points, by point id."""
     found: dict[str, Row] = {}
     keys = [(point.uri, point.version) for point in points if point.kind is PointKind.MEMORY]
-    of_memories = await rows.by_keys(tx, space, "memories", f"uri, version, rev_from, rev_to, {_MODELS}", keys)
+    of_memories = await rows.by_keys(tx, space, "memories", statements.STALE_MEMORY_COLUMNS, keys)
     for row in of_memories.values():
         found[memory_point(space, row["uri"], row["rev_from"])] = row
     keys = [(point.session or "", point.sequence or 0) for point in points if point.kind is not PointKind.MEMORY]
-    columns = f"session_id, sequence, task_id, 0 AS rev_to, {_MODELS}"
-    for row in (await rows.by_keys(tx, space, "passages", columns, keys)).values():
+    of_passages = await rows.by_keys(tx, space, "passages", statements.STALE_PASSAGE_COLUMNS, keys)
+    for row in of_passages.values():
         found[passage_point(space, row["task_id"], row["sequence"])] = row
     return found

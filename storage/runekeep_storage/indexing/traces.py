@@ -2,6 +2,7 @@
 
 from runekeep_common.telemetry import tracing
 from runekeep_storage.database import Space, SpaceDatabase, Tx
+from runekeep_storage.indexing import statements
 
 
 async def of_revisions(database: SpaceDatabase, space: Space, first: int, last: int) -> list[str]:
@@ -16,25 +17,10 @@ async def of_job(database: SpaceDatabase, space: Space, job_id: str) -> list[str
 
 
 async def _of_revisions(tx: Tx, space: Space, first: int, last: int) -> list[str]:
-    rows = await tx.fetch(
-        "SELECT j.traceparent FROM commits c"
-        " JOIN jobs j ON j.account = c.account AND j.user_id = c.user_id AND j.job_id = c.job_id"
-        " WHERE c.account = $1 AND c.user_id = $2 AND c.revision >= $3 AND c.revision <= $4 AND c.job_id <> ''"
-        " ORDER BY c.revision LIMIT $5",
-        space.account,
-        space.user,
-        first,
-        last,
-        tracing.MAX_LINKS,
-    )
+    rows = await tx.fetch(statements.TRACES_OF_REVISIONS, space.account, space.user, first, last, tracing.MAX_LINKS)
     return [row["traceparent"] for row in rows]
 
 
 async def _of_job(tx: Tx, space: Space, job_id: str) -> list[str]:
-    row = await tx.fetchrow(
-        "SELECT traceparent FROM jobs WHERE account = $1 AND user_id = $2 AND job_id = $3",
-        space.account,
-        space.user,
-        job_id,
-    )
+    row = await tx.fetchrow(statements.TRACE_OF_JOB, space.account, space.user, job_id)
     return [row["traceparent"]] if row else []

@@ -9,6 +9,7 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import IndexPoint
 from runekeep_storage.indexing import passages, rows
 from runekeep_storage.indexing.embedder_change import Models
+from runekeep_storage.indexing.statements import PASSAGE_COLUMNS
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search import filters, joining, statements
@@ -102,7 +103,7 @@ async def _locate_passage(
     if row["erased"]:
         return Outcome.NOT_SEARCHABLE
     key = (target.session_id, row["sequence"])
-    stored = (await rows.by_keys(tx, space, "passages", rows.PASSAGE_COLUMNS, [key])).get(key)
+    stored = (await rows.by_keys(tx, space, "passages", PASSAGE_COLUMNS, [key])).get(key)
     if stored is None:
         if not passages.text_of(message_rows.message(row)):
             return Outcome.NOT_SEARCHABLE

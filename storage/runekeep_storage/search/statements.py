@@ -7,8 +7,8 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 from typing import Final
 
 from runekeep_storage.drivers.common.statement_lists import SIZE, places, rows
-from runekeep_storage.indexing.backfill import DENSE, NEXT_OF_NEW, of_known_type
 from runekeep_storage.indexing.passages import SLICE
+from runekeep_storage.indexing.statements import DENSE, NEXT_OF_NEW, of_known_type
 from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, SEARCHED_MODEL, without
 
 OVER_ALL_ACCOUNTS: Final = frozenset[str]()

@@ -1,43 +1,24 @@
 """Migrations while servers of the release before work on the store: what those rely on stays, and they go on."""
 
 import asyncio
-import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, event, inspect
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import create_engine, inspect
 
-from runekeep_schemas.auto_commit import AutoCommit
-from runekeep_schemas.documents.uris import MAX_URI_BYTES
-from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.drivers.postgres.driver import PostgresDatabase
-from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from runekeep_storage.errors import StoreUnavailable
-from runekeep_storage.history import history
-from runekeep_storage.memories import apply, directories, origins
+from runekeep_storage.memories import apply
 from runekeep_storage.migrations import migrate
-from runekeep_storage.migrations.migrate import (
-    HEAD,
-    SchemaTooNew,
-    alembic_config,
-    migrate_postgres,
-    migrate_sqlite,
-)
+from runekeep_storage.migrations.migrate import SchemaTooNew, alembic_config, migrate_postgres
 from runekeep_storage.sessions import sessions
-from runekeep_storage.spaces import statements
 from tests.support.postgres import EMPTY, PostgresServer
-from tests.support.storage.auto_commits import idle_at
-from tests.support.storage.databases import ANN, BOB, DRIVERS, Clock, claim, commit, prepared, uri, write
+from tests.support.storage.databases import ANN, BOB, Clock, claim, commit, prepared, write
+from tests.support.storage.migrations import Place, add_spaces_as_before, postgres_place, say_as_before
 
 MODULES = {one.revision: one.module for one in ScriptDirectory.from_config(alembic_config(None)).walk_revisions()}  # type: ignore[arg-type]  # nothing is asked of a database
 REVISIONS = list(MODULES)[::-1]
@@ -45,69 +26,6 @@ STEPS = list(pairwise(REVISIONS))
 ADDING = [(before, after) for before, after in STEPS if MODULES[after].compatible_from <= before][-1]
 """The newest step that servers of the release before may go on with."""
 CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A store: `bring` takes it to a revision, `migrate` is what a server does at its start, `look` calls a function
-    with a connection of SQLAlchemy."""
-
-    bring: Callable[[str], None]
-    migrate: Callable[[], None]
-    look: Callable[[Callable[[Any], Any]], Any]
-    connect: Callable[[], Database]
-
-
-def to(revision: str) -> Callable[[Any], None]:
-    return lambda connection: command.upgrade(alembic_config(connection), revision)
-
-
-def sqlite_place(path: Path, clock: Clock) -> Place:
-    def look(work: Callable[[Any], Any]) -> Any:
-        engine = create_engine(f"sqlite:///{path}", connect_args={"isolation_level": None})
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-        with engine.begin() as connection:
-            found = work(connection)
-        engine.dispose()
-        return found
-
-    return Place(
-        lambda revision: look(to(revision)),
-        lambda: migrate_sqlite(path),
-        look,
-        lambda: SqliteDatabase(path, clock=clock),
-    )
-
-
-def postgres_place(url: str, clock: Clock) -> Place:
-    def look(work: Callable[[Any], Any]) -> Any:
-        async def looked() -> Any:
-            engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
-            async with engine.begin() as connection:
-                found = await connection.run_sync(work)
-            await engine.dispose()
-            return found
-
-        return asyncio.run(looked())
-
-    return Place(
-        lambda revision: look(to(revision)),
-        lambda: asyncio.run(migrate_postgres(url)),
-        look,
-        lambda: PostgresDatabase(url, clock=clock),
-    )
-
-
-@pytest.fixture(params=DRIVERS)
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Place]:
-    """An empty database of either engine."""
-    if request.param == "sqlite":
-        yield sqlite_place(tmp_path / "runekeep.db", clock)
-        return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create(EMPTY)
-    yield postgres_place(server.url(name), clock)
-    server.drop(name)
 
 
 def shape(connection: Any) -> dict[str, Any]:
@@ -255,81 +173,6 @@ def test_what_was_made_beforehand_for_directories_and_calls_is_what_the_migratio
     assert made[0] == made[1] and len(made[0]) == 3
 
 
-def test_stores_with_the_longest_uris_migrate_and_take_more_of_them(place: Place) -> None:
-    """Whatever they consist of: PostgreSQL compresses what repeats."""
-
-    def use(*names: str) -> Callable[[Any], None]:
-        def work(connection: Any) -> None:
-            for name in names:
-                text = f"{uri(ANN, 'x').rpartition('/')[0]}/{name}"
-                path = _unlike(MAX_URI_BYTES - len(text.encode()), name)
-                for statement in (
-                    "INSERT INTO active_counts (account, user_id, uri, uses) VALUES ('{}', '{}', '{}', 1)",
-                    "INSERT INTO memories (account, user_id, uri, version, rev_from) VALUES ('{}', '{}', '{}', 1, 1)",
-                ):
-                    connection.exec_driver_sql(statement.format(ANN.account, ANN.user, text + path))
-
-        return work
-
-    place.bring("r0010")
-    place.look(use("a", "b"))
-    place.bring(HEAD)
-    place.look(use("c"))
-
-    async def counted() -> list[str]:
-        database = place.connect()
-        await database.open()
-        rows = await database.read(directories.holding, ANN, "", "w", 10)
-        leading = await database.read(directories.leading, ANN, rows, 1)
-        await database.close()
-        return [one.uri for one in leading]
-
-    found = asyncio.run(counted())
-    assert len(found) == 3 and all(len(one.encode()) > MAX_URI_BYTES - 3 for one in found)
-
-
-def _unlike(most_bytes: int, seed: str) -> str:
-    """Segments of characters in no order."""
-    letters = Random(seed)
-    text = "".join("/" if number % 80 == 79 else chr(letters.randrange(0x4E00, 0x9F00)) for number in range(most_bytes))
-    return text.encode()[:most_bytes].decode(errors="ignore").rstrip("/")
-
-
-async def test_sessions_that_only_a_later_release_commits_as_idle_become_due(
-    place: Place,
-) -> None:
-    rule = AutoCommit(message_count=9, idle=5_000_000, keep_recent_count=3).to_json()
-    rows = {
-        "kept": (rule, 2, 0, 100, 0),
-        "archived": (rule, 2, 2, 100, 0),
-        "due": (rule, 5, 0, 100, 77),
-        "never": (AutoCommit(message_count=9).to_json(), 2, 0, 100, 0),
-        "none": ("", 2, 0, 100, 0),
-    }
-
-    def say(connection: Any) -> None:
-        for session_id, (rules, last, archived, said_at, due_at) in rows.items():
-            connection.exec_driver_sql(
-                "INSERT INTO sessions (account, user_id, session_id, auto_commit, last_sequence, archived_sequence,"
-                f" said_at, idle_at) VALUES ('{ANN.account}', '{ANN.user}', '{session_id}', '{rules}', {last},"
-                f" {archived}, {said_at}, {due_at})"
-            )
-
-    await asyncio.to_thread(place.bring, "r0010")
-    await asyncio.to_thread(place.look, say)
-    await asyncio.to_thread(place.migrate)
-    database = place.connect()
-    await database.open()
-    assert {name: await idle_at(database, name) for name in rows} == {
-        "kept": 5_000_100,
-        "archived": 0,
-        "due": 77,
-        "never": 0,
-        "none": 0,
-    }
-    await database.close()
-
-
 def test_what_was_made_beforehand_for_holders_is_what_the_migration_makes(place: Place) -> None:
     if place.look(lambda connection: connection.dialect.name) == "sqlite":
         pytest.skip("one process has the file, so nobody waits for the index")
@@ -360,41 +203,6 @@ def test_the_index_of_the_changelog_is_that_of_the_migration(place: Place) -> No
     assert place.look(indexes_of_jobs) == own
 
 
-def _add_spaces_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets spaces be added as by releases without the column `embedder_change`."""
-    monkeypatch.setattr(
-        statements,
-        "ADD_SPACE",
-        "INSERT INTO spaces (account, user_id, created_at, checked_at) VALUES ($1, $2, $3, $3)"
-        " ON CONFLICT (account, user_id) DO NOTHING",
-    )
-
-
-async def _say(database: Database, space: Space, text: str) -> None:
-    """Adds a message as a release without the column `calls` does."""
-
-    async def say(tx: Tx) -> None:
-        await sessions.get_or_create(tx, space, "s")
-        row = await tx.fetchrow(
-            "UPDATE sessions SET last_sequence = last_sequence + 1 WHERE account = $1 AND user_id = $2"
-            " RETURNING last_sequence",
-            space.account,
-            space.user,
-        )
-        assert row is not None
-        await tx.execute(
-            "INSERT INTO messages (account, user_id, session_id, sequence, message_id, role, parts)"
-            " VALUES ($1, $2, 's', $3, $4, 'user', $5)",
-            space.account,
-            space.user,
-            row["last_sequence"],
-            f"m{row['last_sequence']}",
-            json.dumps([{"type": "text", "text": text}]),
-        )
-
-    await database.write_global(say)
-
-
 async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_is_migrated(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,19 +212,19 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     before itself is tried in tests/acceptance/test_upgrade.py.
     """
     before, after = ADDING
-    _add_spaces_as_before(monkeypatch)
+    add_spaces_as_before(monkeypatch)
     await asyncio.to_thread(place.bring, before)
     monkeypatch.setattr(migrate, "HEAD", before)
     old = place.connect()
     await old.open()
-    await _say(old, ANN, "I drink green tea.")
+    await say_as_before(old, ANN, "I drink green tea.")
     under_way = asyncio.Event()
 
     async def go_on() -> int:
         number = 0
         while not under_way.is_set():
             number += 1
-            await _say(old, BOB, f"message {number}")
+            await say_as_before(old, BOB, f"message {number}")
         return number
 
     writing = asyncio.create_task(go_on())
@@ -424,14 +232,14 @@ async def test_a_server_of_the_release_before_goes_on_while_and_after_the_store_
     await asyncio.to_thread(place.migrate)
     under_way.set()
     written = await writing
-    await _say(old, ANN, "I drink black tea.")
+    await say_as_before(old, ANN, "I drink black tea.")
     await old.close()
 
     monkeypatch.setattr(migrate, "HEAD", before)
     anew = place.connect()
     await anew.open()
     assert (await anew.read(sessions.get, BOB, "s")).last_sequence == written
-    await _say(anew, BOB, "after its restart")
+    await say_as_before(anew, BOB, "after its restart")
     await commit(anew, BOB, "s", "t3")
     await anew.close()
 
@@ -480,92 +288,3 @@ async def test_a_migration_gives_up_rather_than_keep_callers_waiting(
         await holder.close()
     await migrate_postgres(url)
     postgres_server.drop(name)
-
-
-async def test_messages_that_memories_came_from_become_runs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a session is gone, and where a server of the release before writes rows after the migration. No run
-    crosses a block."""
-    end = origins.BLOCK
-    _add_spaces_as_before(monkeypatch)
-    await asyncio.to_thread(place.bring, "r0004")
-    monkeypatch.setattr(migrate, "HEAD", "r0004")
-    old = place.connect()
-    await old.open()
-    for number in range(1, 8):
-        await _say(old, ANN, f"message {number}")
-
-    async def make(tx: Tx, uri_of: str, version: int, revision: int, ended_by: int) -> None:
-        # As servers of that release did: what writes memories now needs columns that are not there yet.
-        await tx.execute(
-            "INSERT INTO memories (account, user_id, uri, version, memory_type, rev_from, rev_to)"
-            f" VALUES ('{ANN.account}', '{ANN.user}', '{uri(ANN, uri_of)}', {version}, 'preferences', {revision},"
-            f" {ended_by})"
-        )
-
-    for made in (("all", 1, 1, 0), ("some", 1, 1, 2), ("gone", 1, 1, 0), ("some", 2, 2, 0)):
-        await old.write_global(make, *made)
-
-    async def name(tx: Tx, uri_of: str, version: int, session_id: str, *numbers: int) -> None:
-        for number in numbers:
-            await tx.execute(
-                "INSERT INTO memory_sources (account, user_id, session_id, message_id, uri, version)"
-                f" VALUES ('{ANN.account}', '{ANN.user}', '{session_id}', 'm{number}', '{uri(ANN, uri_of)}', {version})"
-            )
-
-    async def say_late(tx: Tx, *numbers: int) -> None:
-        for number in numbers:
-            await tx.execute(
-                "INSERT INTO messages (account, user_id, session_id, sequence, message_id)"
-                f" VALUES ('{ANN.account}', '{ANN.user}', 's', {number}, 'm{number}')"
-            )
-
-    late = range(end - 2, end + 2)
-    await old.write_global(say_late, *late)
-    await old.write_global(name, "all", 1, "s", *range(1, 8), *late)
-    await old.write_global(name, "some", 1, "s", 2, 6)
-    await old.write_global(name, "some", 2, "s", 3, 7)
-    await old.write_global(name, "gone", 1, "of before", 1, 2)
-    monkeypatch.setattr(migrate, "HEAD", HEAD)
-    await asyncio.to_thread(place.migrate)
-    await old.write_global(name, "gone", 1, "s", 5)
-    await old.close()
-
-    new = place.connect()
-    await new.open()
-    found = {}
-    for number in (*range(1, 8), *late):
-        named, _ = await new.read(history.of_message, ANN, "s", f"m{number}", "", 10, 10_000)
-        found[number] = {memory.uri.rpartition("/")[2].removesuffix(".md"): memory.version for memory in named}
-    assert found == {
-        1: {"all": 1},
-        2: {"all": 1, "some": 1},
-        3: {"all": 1, "some": 2},
-        4: {"all": 1},
-        5: {"all": 1, "gone": 1},
-        6: {"all": 1, "some": 1},
-        7: {"all": 1, "some": 2},
-        **{number: {"all": 1} for number in late},
-    }
-
-    async def runs(tx: Tx) -> list[tuple[Any, ...]]:
-        rows = await tx.fetch(
-            "SELECT session_id, message_id, uri, version, first_sequence, last_sequence FROM memory_sources"
-        )
-        return sorted(tuple(row) for row in rows)
-
-    everything, some, gone = (uri(ANN, name) for name in ("all", "some", "gone"))
-    assert await new.read_global(runs) == sorted(
-        [
-            ("of before", "m1", gone, 1, 0, 0),
-            ("of before", "m2", gone, 1, 0, 0),
-            ("s", "m1", everything, 1, 1, 7),
-            ("s", "m2", some, 1, 2, 2),
-            ("s", "m3", some, 2, 3, 3),
-            ("s", f"m{end - 2}", everything, 1, end - 2, end - 1),
-            ("s", f"m{end}", everything, 1, end, end + 1),
-            ("s", "m5", gone, 1, 0, 0),
-            ("s", "m6", some, 1, 6, 6),
-            ("s", "m7", some, 2, 7, 7),
-        ]
-    )
-    await new.close()

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runekeep_extractor.answers.answer import read_text
-from runekeep_extractor.answers.json_repair import mended
-from runekeep_extractor.answers.json_scan import Extent, extent
 from runekeep_extractor.answers.operations import Converter, as_answer
 from runekeep_extractor.answers.parse import Unreadable
 from runekeep_schemas.type_files.registry import Registry
@@ -300,27 +298,6 @@ def test_what_holds_no_answer_is_unreadable(text):
     assert len(str(caught.value)) < 100
 
 
-def test_the_end_of_an_object_is_found_in_what_is_no_json():
-    for text in ("{'a': 'it's {here'}", '{"a": "she said "no" to } it"}', "{a: [1, {b: '}'}]}", '{"a": "\\""}'):
-        assert extent(f"{text} and {{more}}", 0) == Extent(text, len(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ('{"a": "', "{}"),
-        ("{'a': [1, 2", "{'a': [1]}"),
-        ('{"a": 1, "b": "x', '{"a": 1}'),
-        ('{"a": [{"x": 1}, {"x": [2', '{"a": [{"x": 1}]}'),
-        ('{"a": {"b": 1, "c": 2', "{}"),
-        ('{"s": {"b": 1, "c": 2', '{"s": {"b": 1}}'),
-        ('{"s": {"b": [1], "c": [2, 3', '{"s": {"b": [1]}}'),
-    ],
-)
-def test_what_ends_too_early_is_closed_where_it_last_was_whole(text, whole):
-    assert extent(text, 0, open_ended=("s",)) == Extent(whole, None)
-
-
 def _wrapped(text: str) -> st.SearchStrategy[str]:
     around = st.sampled_from(["", "Here: ", "```json\n", "```", "\n\n", "Well {so}. ", "<answer>", "— "])
     return st.tuples(around, around).map(lambda pair: f"{pair[0]}{text}{pair[1]}")
@@ -483,19 +460,3 @@ def test_a_long_answer_that_ends_too_early_keeps_what_was_whole():
     text = simple(*operations)
     kept, dropped = read(text[: text.index("number 150")])
     assert (kept, dropped) == (operations[:150], 1)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
-    )
-)
-@settings(max_examples=60, deadline=None)
-def test_good_json_is_mended_into_itself(value):
-    text = json.dumps({"a": value}, ensure_ascii=False)
-    try:
-        again = mended(text)
-    except ValueError:
-        # A text that ends in something like a structure looks to the walk as if it went on.
-        return
-    assert json.loads(again, strict=False) == {"a": value} or extent(text, 0).whole != text

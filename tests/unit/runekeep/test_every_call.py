@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from runekeep import AsyncClient, AsyncSession, Client, Session
 from runekeep.client.admin import Admin, AsyncAdmin
+from tests.typed.samples import public_methods, samples
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "runekeep" / "client"
@@ -47,6 +49,11 @@ def test_what_can_be_awaited_can_be_waited_for(awaited: type, blocking: type) ->
         return {name for name, _ in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")}
 
     assert public(awaited) == public(blocking)
+
+
+@pytest.mark.parametrize(("name", "method"), list(public_methods()))
+def test_the_docstring_of_each_method_shows_it_in_a_sample(name: str, method: object) -> None:
+    assert any(re.search(rf"\.{name.partition('.')[2]}\b", sample) for sample in samples(method))
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -1,51 +1,25 @@
-"""A room of the store, a folder of its package, names its SQL statements in one module, where they can be audited."""
+"""A room of the store, a folder of its package, names its SQL statements in modules of their own, where they can be
+audited."""
 
 import ast
-import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Iterator
 
 import pytest
 
-import runekeep_storage
-from runekeep_storage.tables import BY_NAME, TABLES, Table
+from runekeep_storage.tables import BY_NAME
+from tests.support.storage.named_statements import COUNTS, MODULES, NAMES, STORAGE, module_of, statements
 
-STORAGE = Path(runekeep_storage.__file__).parent
-ROOMS = sorted(path.parent.relative_to(STORAGE).as_posix() for path in STORAGE.rglob("statements.py"))
 WITHOUT_MODULE = {
     # Migrations change the schema, and read its version on a connection of their own.
     "migrations",
     # Its process has the standard library only.
     "drivers/sqlite/integrity_process.py",
-    # Its statements are still written where they are used.
-    "indexing",
 }
 """Folders and files with SQL and without a module of statements."""
 SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|WHERE|RETURNING|ORDER BY|GROUP BY)\b")
-STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 IN_ACCOUNT = re.compile(r"\baccount = \$\d|INTO \w+ \(account\b[^)]*\) VALUES \(\$1\b")
-ARGUMENTS = {int: 2, bool: True, str: "x", Iterable[str]: ("x",), Table: next(table for table in TABLES if table.task)}
-"""Sample arguments of functions that build statements, by type."""
-
-
-def module_of(room: str) -> ModuleType:
-    return importlib.import_module(f"runekeep_storage.{room.replace('/', '.')}.statements")
-
-
-def statements(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Names and texts of the statements that the module defines."""
-    defined = {node.id for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Name)}
-    for name, value in vars(module).items():
-        if inspect.isfunction(inspect.unwrap(value)) and value.__module__ == module.__name__:
-            parameters = inspect.signature(value).parameters.values()
-            value = value(*(ARGUMENTS[one.annotation] for one in parameters))
-        elif name not in defined:
-            continue
-        if not name.startswith("_") and isinstance(value, str) and STATEMENT.match(value):
-            yield name, value
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
@@ -67,36 +41,37 @@ def test_sql_is_in_the_statements_of_its_room() -> None:
         name = path.relative_to(STORAGE).as_posix()
         place = next((one for one in WITHOUT_MODULE if name == one or name.startswith(f"{one}/")), name)
         sql = [text for text in texts(ast.parse(path.read_text("utf-8"))) if is_sql(text)]
-        if sql and path.name != "statements.py":
+        if sql and not path.stem.endswith("statements"):
             found.setdefault(place, []).extend(sql)
 
     assert found.keys() == WITHOUT_MODULE, {place: found[place] for place in found.keys() - WITHOUT_MODULE}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_each_statement_has_a_sentence_and_a_caller(room: str) -> None:
-    module = module_of(room)
+@pytest.mark.parametrize("path", MODULES)
+def test_each_statement_has_a_sentence_and_a_caller(path: str) -> None:
+    module = module_of(path)
     tree = ast.parse(inspect.getsource(module))
     explained = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)}
     for node, following in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(following, ast.Expr):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             explained.add(ast.unparse(target))
-    code = "\n".join(path.read_text("utf-8") for path in (STORAGE / room).glob("*.py"))
-    used = set(re.findall(r"statements\.(\w+)", code))
-    named = {name for name, _ in statements(module)}
+    room, _, own_name = path.rpartition("/")
+    code = "\n".join(file.read_text("utf-8") for file in (STORAGE / room).glob("*.py"))
+    used = set(re.findall(rf"\b{own_name}\.(\w+)", code))
+    named = {name for name, _ in statements(module, COUNTS | NAMES)}
 
     assert named
     assert named - explained == set(), "a statement has no sentence"
     assert named - used == set(), "nobody uses a statement"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_statement_keeps_to_one_account_or_is_listed(room: str) -> None:
+@pytest.mark.parametrize("path", MODULES)
+def test_a_statement_keeps_to_one_account_or_is_listed(path: str) -> None:
     """A statement on tables of accounts takes the account as a parameter."""
-    module = module_of(room)
+    module = module_of(path)
     over_all = set()
-    for name, text in statements(module):
+    for name, text in statements(module, COUNTS | NAMES):
         tables = set(re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE) ([a-z_]+)", text)) & BY_NAME.keys()
         if any(BY_NAME[table].owner for table in tables) and not IN_ACCOUNT.search(text):
             over_all.add(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.duration_pb2 import Duration
@@ -32,8 +32,8 @@ def methods(*files: FileDescriptor) -> Iterator[str]:
             yield from (f"/{service.full_name}/{method.name}" for method in service.methods)
 
 
-def contract_with(*each: MethodRules | None, streams: bool = False) -> FileDescriptor:
-    """A contract of one service, with a method for each of the rules; None: without the option."""
+def contract_with(*each: MethodRules | None, streams: bool = False) -> list[ServiceDescriptor]:
+    """One service, with a method for each of the rules; None: without the option."""
     file = FileDescriptorProto(name="other.proto", package="other.v1")
     file.message_type.add(name="Request").field.add(
         name="session", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL"
@@ -48,7 +48,7 @@ def contract_with(*each: MethodRules | None, streams: bool = False) -> FileDescr
             method.options.Extensions[rules].CopyFrom(one)
     pool = DescriptorPool()
     pool.Add(file)
-    return pool.FindFileByName("other.proto")
+    return [pool.FindServiceByName("other.v1.OtherService")]
 
 
 def test_every_method_of_the_contract_has_rules_and_no_other_has() -> None:
@@ -84,19 +84,19 @@ REFUSED: dict[str, tuple[MethodRules | None, str]] = {
 def test_a_contract_with_a_method_without_usable_rules_is_refused(case: str) -> None:
     bad, says = REFUSED[case]
     with pytest.raises(RulesError, match=says):
-        read_methods([contract_with(GOOD, bad)])
+        read_methods(contract_with(GOOD, bad))
 
 
 def test_the_log_reads_no_field_of_a_stream_of_requests() -> None:
     audited = MethodRules(audience=AUDIENCE_USERS, audit=AuditRules(subject=["session"]))
     with pytest.raises(RulesError, match="a stream of them"):
-        read_methods([contract_with(audited, streams=True)])
+        read_methods(contract_with(audited, streams=True))
 
 
 def test_the_settings_replace_the_deadline_of_the_contract_and_give_none_to_a_stream_without() -> None:
     settings = DeadlineSettings(call_seconds=7)
-    (unary,) = read_methods([contract_with(GOOD)]).values()
-    (stream,) = read_methods([contract_with(MethodRules(audience=AUDIENCE_USERS), streams=True)]).values()
+    (unary,) = read_methods(contract_with(GOOD)).values()
+    (stream,) = read_methods(contract_with(MethodRules(audience=AUDIENCE_USERS), streams=True)).values()
     assert (unary.default_seconds, unary.with_deadline(settings).default_seconds) == (5, 7)
     assert stream.with_deadline(settings).default_seconds is None
 
