@@ -8,7 +8,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
+<<<<<<< HEAD
 .PHONY: help demo test test-long test-quick test-languages test-go test-java test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go check docs reference recording hooks lock audit wheel contract proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+=======
+.PHONY: help demo test test-long test-quick test-languages test-typescript test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+>>>>>>> ts
 
 # Lists the targets.
 help:
@@ -113,6 +117,7 @@ $(VENV)/test-%/installed: $(VENV)/installed
 	touch $@
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
+<<<<<<< HEAD
 # It needs Node with npm, Go, and Maven with a JDK.
 test-languages: install node
 	python -m pytest -m languages tests/languages
@@ -124,6 +129,15 @@ test-go: install
 # The client for Java alone; packages come from Maven Central.
 test-java: install
 	python -m pytest -m languages tests/languages/test_java.py
+=======
+# It needs Node with npm, and the packages that examples/debian-packages.txt names.
+test-languages: install node typescript $(VENV)/studio
+	python -m pytest -m languages tests/languages
+
+# The part of it that tries the TypeScript client: in Node, in a browser, and with the Vercel AI SDK; about a minute.
+test-typescript: install typescript $(VENV)/studio
+	python -m pytest -m languages tests/languages/test_typescript.py
+>>>>>>> ts
 
 # Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
 # people out; about a minute.
@@ -160,22 +174,28 @@ test-processors: install
 	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/embedders/test_reference_vectors.py || exit 1; \
 	done
 
-# Stubs for other languages, into examples/*/gen; docs/start/languages.md names what each needs.
-stubs-typescript: install examples/typescript/node_modules/.package-lock.json
+# The TypeScript client in clients/typescript, and the example that uses it.
+typescript: stubs-typescript examples/frameworks/vercel-ai/node_modules/.package-lock.json
+	cd clients/typescript && npm exec --offline -- tsc
+	cd examples/frameworks/vercel-ai && npm exec --offline -- tsc
+
+# Stubs for the TypeScript client, into clients/typescript/src/gen.
+stubs-typescript: install clients/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
+<<<<<<< HEAD
 # Stubs for Go, into clients/go/gen. They are committed, because a Go module is used as it lies in its repository.
+=======
+# Stubs for Go, into examples/go/gen; docs/start/languages.md names what they need.
+>>>>>>> ts
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
 
 # The packages of the example in Node.
 node: examples/node/node_modules/.package-lock.json
 
-examples/typescript/node_modules/.package-lock.json: examples/typescript/package-lock.json
-	cd examples/typescript && npm ci --silent --no-audit --no-fund
-
-examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
-	cd examples/node && npm ci --silent --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --silent --no-audit --no-fund
 
 # Everything that is measured, beside its floors, into docs/bench/report.md. For example
 # `make bench ARGS="--parts appends --stores sqlite"`, or with ten minutes of mixed load `make bench ARGS="--soak 10"`.
@@ -319,4 +339,8 @@ format: install
 
 # Removes everything that make made.
 clean:
+<<<<<<< HEAD
 	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build clients/java/target examples/java/target
+=======
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/gen examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build
+>>>>>>> ts

@@ -32,7 +32,11 @@ def commands(language: str) -> list[list[str]]:
     return lines
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("language", ["TypeScript"])
+=======
+@pytest.mark.parametrize("language", ["Go", "Java"])
+>>>>>>> ts
 async def test_the_stubs_of_a_language_are_generated_compiled_and_run(language: str, tmp_path: Path) -> None:
     *build, tour = commands(language)
     for command in build:
