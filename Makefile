@@ -8,11 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-<<<<<<< HEAD
-.PHONY: help demo test test-long test-quick test-languages test-go test-java test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go check docs reference recording hooks lock audit wheel contract proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
-=======
-.PHONY: help demo test test-long test-quick test-languages test-typescript test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
->>>>>>> ts
+.PHONY: help demo test test-long test-quick test-languages test-typescript test-go test-java test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go check docs reference recording hooks lock audit wheel contract proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -117,10 +113,13 @@ $(VENV)/test-%/installed: $(VENV)/installed
 	touch $@
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
-<<<<<<< HEAD
-# It needs Node with npm, Go, and Maven with a JDK.
-test-languages: install node
+# It needs Node with npm, a Chromium, Go, and Maven with a JDK.
+test-languages: install node typescript $(VENV)/studio
 	python -m pytest -m languages tests/languages
+
+# The client for TypeScript alone: in Node, in a browser, and with the Vercel AI SDK; about a minute.
+test-typescript: install typescript $(VENV)/studio
+	python -m pytest -m languages tests/languages/test_typescript.py
 
 # The client for Go alone; packages come from the Go module proxy.
 test-go: install
@@ -129,15 +128,6 @@ test-go: install
 # The client for Java alone; packages come from Maven Central.
 test-java: install
 	python -m pytest -m languages tests/languages/test_java.py
-=======
-# It needs Node with npm, and the packages that examples/debian-packages.txt names.
-test-languages: install node typescript $(VENV)/studio
-	python -m pytest -m languages tests/languages
-
-# The part of it that tries the TypeScript client: in Node, in a browser, and with the Vercel AI SDK; about a minute.
-test-typescript: install typescript $(VENV)/studio
-	python -m pytest -m languages tests/languages/test_typescript.py
->>>>>>> ts
 
 # Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
 # people out; about a minute.
@@ -183,11 +173,7 @@ typescript: stubs-typescript examples/frameworks/vercel-ai/node_modules/.package
 stubs-typescript: install clients/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
-<<<<<<< HEAD
 # Stubs for Go, into clients/go/gen. They are committed, because a Go module is used as it lies in its repository.
-=======
-# Stubs for Go, into examples/go/gen; docs/start/languages.md names what they need.
->>>>>>> ts
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
 
@@ -339,8 +325,4 @@ format: install
 
 # Removes everything that make made.
 clean:
-<<<<<<< HEAD
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build clients/java/target examples/java/target
-=======
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/gen examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build
->>>>>>> ts
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build clients/java/target examples/java/target
