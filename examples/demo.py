@@ -83,8 +83,8 @@ def show(client: Client, batches: list[Batch]) -> None:
     heading("Talk goes in, memories come out")
     tasks = [commit(client, batch) for batch in batches]
     say_who_worked(tasks)
-    revision = max(task["result"]["revision"] for task in tasks if task["result"])
-    diffs = [client.memory_diff(task["archive_uri"]) for task in tasks]
+    revision = max(task.result.revision for task in tasks if task.result)
+    diffs = [client.memory_diff(task.archive_uri) for task in tasks]
 
     heading("What is remembered: the user's own memory, and that of the peers")
     for part in ("memories", "peers"):
@@ -94,7 +94,7 @@ def show(client: Client, batches: list[Batch]) -> None:
     heading("One memory, and the messages it came from")
     show_memory(client, corrected)
     heading("memory_diff.json of the last commit")
-    text = client.read(f"{tasks[-1]['archive_uri']}/memory_diff.json")
+    text = client.read(f"{tasks[-1].archive_uri}/memory_diff.json")
     say_json(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
     heading(f"The versions of what message {expected['correction']} corrected")
     show_versions(client, corrected)
@@ -170,27 +170,27 @@ def commit(client: Client, batch: Batch) -> Task:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(batch.session_id, total=100)
-        for update in client.watch_task(result["task_id"]):
-            if update["kind"] == "progress":
-                now = update["progress"]
-                progress.update(bar, completed=now["percent"], description=f"{batch.session_id} {now['phase']}")
+        for update in client.watch_task(result.task_id):
+            if update.kind == "progress":
+                now = update.progress
+                progress.update(bar, completed=now.percent, description=f"{batch.session_id} {now.phase}")
                 if not console.is_terminal:
-                    console.print(Text(f"  {now['percent']:>3} % {now['phase']} {now['message']}", style="dim"))
-            elif update["kind"] == "ended":
-                task = update["task"]
-    outcome = task["result"]
-    if outcome is None or task["status"] != "completed":
-        raise DemoFailed(f"the commit of {batch.session_id} is {task['status']}: {task['error']}")
-    counts = ", ".join(f"{count} {name}" for name, count in outcome["memories_extracted"].items())
-    say(Text(f"{batch.session_id}: {len(batch.messages)} messages, {outcome['outcome']}: {counts}"))
+                    console.print(Text(f"  {now.percent:>3} % {now.phase} {now.message}", style="dim"))
+            elif update.kind == "ended":
+                task = update.task
+    outcome = task.result
+    if outcome is None or task.status != "completed":
+        raise DemoFailed(f"the commit of {batch.session_id} is {task.status}: {task.error}")
+    counts = ", ".join(f"{count} {name}" for name, count in outcome.memories_extracted.items())
+    say(Text(f"{batch.session_id}: {len(batch.messages)} messages, {outcome.outcome}: {counts}"))
     return task
 
 
 def say_who_worked(tasks: list[Task]) -> None:
     makers = {
-        (task["result"]["extractor"]["engine"], task["result"]["extractor"]["model"])
+        (task.result.extractor.engine, task.result.extractor.model)
         for task in tasks
-        if task["result"] and task["result"]["extractor"]
+        if task.result and task.result.extractor
     }
     for engine, model in sorted(makers):
         what = "its rules" if engine == "offline" else f"the model '{model}'"
@@ -200,18 +200,18 @@ def say_who_worked(tasks: list[Task]) -> None:
 def corrected_memory(diffs: list[MemoryDiff], message_id: str) -> str:
     """URI of the memory that a message changed, as the commits' diffs tell."""
     for diff in diffs:
-        for change in diff["operations"]["updates"]:
-            if message_id in change["message_ids"] and change["memory_type"] != "tools":
-                return str(change["uri"])
+        for change in diff.operations.updates:
+            if message_id in change.message_ids and change.memory_type != "tools":
+                return str(change.uri)
     raise DemoFailed(f"message {message_id} corrects an earlier statement, and no memory was changed by it")
 
 
 def show_memory(client: Client, uri: str) -> None:
     memory = client.get_memory(uri)
-    say(Text(f"{uri}  version {memory['version']}", style="bold cyan"))
-    say(Text(memory["content"]))
-    for source in memory["sources"]:
-        say(Text(f"from message {source['message_id']} of {source['session']}", style="magenta"))
+    say(Text(f"{uri}  version {memory.version}", style="bold cyan"))
+    say(Text(memory.content))
+    for source in memory.sources:
+        say(Text(f"from message {source.message_id} of {source.session}", style="magenta"))
 
 
 def show_versions(client: Client, uri: str) -> None:
@@ -219,14 +219,14 @@ def show_versions(client: Client, uri: str) -> None:
     if len(versions) < 2:
         raise DemoFailed(f"{uri} was corrected and has one version only")
     for version in versions:
-        content = client.get_memory(uri, version["version"])["content"]
-        console.print(Text(f"version {version['version']}, revision {version['revision']}", style="bold yellow"))
+        content = client.get_memory(uri, version.version).content
+        console.print(Text(f"version {version.version}, revision {version.revision}", style="bold yellow"))
         say(Text(content))
 
 
 def wait_until_searchable(client: Client, revision: int) -> None:
     """Passages have a watermark of their own, so both are waited for."""
-    while client.find("anything", min_revision=revision)["pending_passages"]:
+    while client.find("anything", min_revision=revision).pending_passages:
         time.sleep(0.1)
 
 
@@ -235,7 +235,7 @@ def search(client: Client, expected: list[dict[str, str]], texts: dict[str, str]
     missed, checked = [], 0
     for one in expected:
         console.print(Text(f"\n{one['query']}", style="bold"))
-        results = client.find(one["query"], limit=SEARCH_RESULTS, view="full", min_revision=revision)["results"]
+        results = client.find(one["query"], limit=SEARCH_RESULTS, view="full", min_revision=revision).results
         for item in results:
             say(render_result(item))
         said = re.search(one["pattern"], texts.get(one["message"], ""))
@@ -244,7 +244,7 @@ def search(client: Client, expected: list[dict[str, str]], texts: dict[str, str]
             continue
         checked += 1
         phrase = said[1]
-        if any(phrase in item.get("content", "") + item.get("text", "") for item in results):
+        if any(phrase in item.content + item.text for item in results):
             console.print(Text(f"has {phrase!r}, as message {one['message']} says", style="green"))
         else:
             missed.append(f"{one['query']!r} should find {phrase!r}")
@@ -256,21 +256,21 @@ def recall(client: Client, query: str) -> None:
     """The text is what goes into a prompt."""
     told = client.recall(query, token_budget=RECALL_TOKENS, limit=RECALL_ENTRIES, quotas={"passages": RECALL_PASSAGES})
     console.print(Text(query, style="bold"))
-    say(Text(told["text"]))
-    if not told["entries"] or told["tokens"] > RECALL_TOKENS:
-        raise DemoFailed(f"{len(told['entries'])} entries were recalled, in {told['tokens']} tokens")
-    console.print(Text(f"{told['tokens']} tokens", style="green"))
+    say(Text(told.text))
+    if not told.entries or told.tokens > RECALL_TOKENS:
+        raise DemoFailed(f"{len(told.entries)} entries were recalled, in {told.tokens} tokens")
+    console.print(Text(f"{told.tokens} tokens", style="green"))
 
 
 def preview_rollback(client: Client, corrected: str) -> None:
     """Nothing is written: the newest version of the memory, and what else came with it, is as it was."""
-    revision = next(iter(client.versions(corrected)))["revision"]
-    changes = client.rollback(revision, preview=True)["changes"]
-    if corrected not in {change["uri"] for change in changes}:
+    revision = next(iter(client.versions(corrected))).revision
+    changes = client.rollback(revision, preview=True).changes
+    if corrected not in {change.uri for change in changes}:
         raise DemoFailed(f"to take back revision {revision} would leave {corrected} as it is")
     for change in changes:
-        word = "deleted" if not change["after"] else "as before" if change["before"] else "there again"
-        say(Text(f"{word:<11}  {change['uri']}"))
+        word = "deleted" if not change.after else "as before" if change.before else "there again"
+        say(Text(f"{word:<11}  {change.uri}"))
     console.print(Text(f"Only a preview: runekeep history rollback {revision} would do it.", style="dim"))
 
 

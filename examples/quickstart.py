@@ -13,11 +13,10 @@ with Client() as client:
         ],
     )
     result = session.commit()
-    print(result["status"], result["archive_uri"])
+    print(result.status, result.archive_uri)
 
-    task = client.wait_task(result["task_id"], timeout=120)
-    print(task["status"], task["result"] and task["result"]["memories_extracted"])
+    task = client.wait_task(result.task_id, timeout=120)
+    print(task.status, task.result and task.result.memories_extracted)
 
-    revision = task["result"]["revision"] if task["result"] else 0
-    for found in client.find("What does Robin drink?", limit=3, min_revision=revision)["results"]:
-        print(f"{found['score']:.3f}", found["uri"])
+    for found in client.find("What does Robin drink?", limit=3).results:
+        print(f"{found.score:.3f}", found.uri)

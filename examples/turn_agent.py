@@ -91,20 +91,20 @@ def show(client: Client) -> None:
 
     heading("What an extractor adds to the last turn by itself")
     task = client.wait_task(
-        tuesday.submit_turn("turn-1", extract=True, assistant_signal_spec="plans that are offered")["task_id"],
+        tuesday.submit_turn("turn-1", extract=True, assistant_signal_spec="plans that are offered").task_id,
         timeout=WAIT_SECONDS,
     )
-    expect(task["status"] == "completed", f"the extraction is {task['status']}: {task['error']}")
-    summary = tuesday.get_turn("turn-1")["summary"]
-    expect(bool(summary and summary["user_inquiry"]), "the extractor found no inquiry")
-    say("inquiry", summary["user_inquiry"] if summary else "")
-    say("answer", summary["assistant_answer"] if summary else "")
+    expect(task.status == "completed", f"the extraction is {task.status}: {task.error}")
+    summary = tuesday.get_turn("turn-1").summary
+    expect(bool(summary and summary.user_inquiry), "the extractor found no inquiry")
+    say("inquiry", summary.user_inquiry if summary else "")
+    say("answer", summary.assistant_answer if summary else "")
 
     heading("What the assistant promoted, in all conversations")
     offered = [
-        (one["session"].rsplit("/", 1)[-1], one["turn_id"], signal["key"])
+        (one.session.rsplit("/", 1)[-1], one.turn_id, signal.key)
         for one in client.assistant_signals()
-        for signal in one["signals"]
+        for signal in one.signals
     ]
     table = Table("conversation", "turn", "promoted", box=None, header_style="bold", pad_edge=False)
     for row in offered:
@@ -112,14 +112,14 @@ def show(client: Client) -> None:
     console.print(table)
 
     heading("How the user liked it")
-    counts = monday.list_feedback()["counts"]
+    counts = monday.list_feedback().counts
     console.print(describe_counts(counts), markup=False)
 
     heading("The conversation's themes, folded into buckets")
     task_id = monday.reconcile_buckets()
     if task_id:
         client.wait_task(task_id, timeout=WAIT_SECONDS)
-    buckets = monday.buckets()["buckets"]
+    buckets = monday.buckets().buckets
     for bucket in buckets:
         console.print(render_bucket(bucket))
 
@@ -127,8 +127,8 @@ def show(client: Client) -> None:
     expect(sorted(keys) == ["care_plan", "filter_kit"], f"promoted: {keys}")
     expect("hosta" in bought and "ivy" in bought and "fern" not in bought, f"not what was wished for: {bought}")
     expect("plan" not in orchid, f"it offers again: {orchid}")
-    expect((counts["machine"], counts["user"]) == (2, 1), f"reactions: {counts}")
-    expect((counts["ok"], counts["not_ok"]) == (2, 1), f"reactions: {counts}")
+    expect((counts.machine, counts.user) == (2, 1), f"reactions: {counts}")
+    expect((counts.ok, counts.not_ok) == (2, 1), f"reactions: {counts}")
     expect(bool(buckets), "there is no bucket")
 
 
@@ -148,7 +148,7 @@ def gate(session: Session, turn_id: str, said: str) -> None:
     tell_seen("gate", seen)
     for pattern, reaction, confidence in REACTIONS:
         # The first message of a conversation reacts to nothing.
-        if seen["candidates"] and re.search(pattern, said.lower()):
+        if seen.candidates and re.search(pattern, said.lower()):
             noted = session.feedback(
                 reaction=reaction,
                 text=said,
@@ -157,7 +157,7 @@ def gate(session: Session, turn_id: str, said: str) -> None:
                 from_turn_id=turn_id,
                 match_queries=[{"query": said, "target": "assistant"}],
             )
-            say("", f"reads {noted['reaction']} about {noted['turn_id']} ({noted['objective']})", "yellow")
+            say("", f"reads {noted.reaction} about {noted.turn_id} ({noted.objective})", "yellow")
 
 
 def reconciler(session: Session, turn_id: str, said: str) -> Theme:
@@ -168,13 +168,13 @@ def reconciler(session: Session, turn_id: str, said: str) -> Theme:
     seen = session.turn_context(turn_id, "reconciler", queries=[" ".join(theme.words)] if theme else [])
     tell_seen("reconciler", seen)
     if theme is None:
-        newest = seen["turn_memories"][0]["objective"]
+        newest = seen.turn_memories[0].objective
         theme = next(theme for theme in THEMES if theme.objective == newest)
     session.submit_turn(turn_id, fingerprint={"objective": theme.objective, "topics": theme.words, **read(said)})
-    related = [one["turn_id"] for one in seen["turn_memories"] if one["objective"] == theme.objective]
-    chosen = session.select_turns(seen, local_memories_turn_ids=related, turn_ids=related)["selection"]
+    related = [one.turn_id for one in seen.turn_memories if one.objective == theme.objective]
+    chosen = session.select_turns(seen, local_memories_turn_ids=related, turn_ids=related).selection
     say("", f"objective: {theme.objective}", "yellow")
-    say("", f"chooses {', '.join(chosen['local_memories_turn_ids']) or 'no earlier turn'}", "yellow")
+    say("", f"chooses {', '.join(chosen.local_memories_turn_ids) or 'no earlier turn'}", "yellow")
     return theme
 
 
@@ -197,7 +197,7 @@ def read(said: str) -> dict[str, Any]:
 def answer(session: Session, turn_id: str, theme: Theme) -> str:
     """Writes the answer from the text of its context, which holds the chosen turns and what was promoted already."""
     seen = session.turn_context(turn_id, "final_answer")
-    parts = {section["header"].partition(" —")[0].lstrip("["): section["text"] for section in seen["sections"]}
+    parts = {section.header.partition(" —")[0].lstrip("["): section.text for section in seen.sections}
     memories = parts.get("TURN MEMORIES", "")
     tell_seen("answer", seen)
     said = advice(theme, memories)
@@ -246,15 +246,15 @@ def advice(theme: Theme, memories: str) -> str:
 
 
 def tell_seen(step: str, seen: TurnContext) -> None:
-    memories = [one["turn_id"] for one in seen["turn_memories"]]
-    pushed_out = [one for one in seen["candidates"] if one["matched_queries"] and not one["recent"]]
-    found = [one["turn"]["turn_id"] for one in pushed_out if one["turn"]]
-    reactions = format_count(len(seen["feedback"]), "reaction", "reactions")
+    memories = [one.turn_id for one in seen.turn_memories]
+    pushed_out = [one for one in seen.candidates if one.matched_queries and not one.recent]
+    found = [one.turn.turn_id for one in pushed_out if one.turn]
+    reactions = format_count(len(seen.feedback), "reaction", "reactions")
     text = f"memories of {', '.join(memories) or 'no turn'}; {reactions}"
     if found:
         text += f"; {', '.join(found)} found by words"
-    if seen["assistant_signals"]:
-        text += f"; promotions of {format_count(len(seen['assistant_signals']), 'turn', 'turns')}"
+    if seen.assistant_signals:
+        text += f"; promotions of {format_count(len(seen.assistant_signals), 'turn', 'turns')}"
     say(step, f"sees {text}")
 
 

@@ -37,7 +37,7 @@ SERVICES: Final[tuple[ServiceDescriptor, ...]] = tuple(
 """All services, with those for users first."""
 
 
-def methods_for(*audiences: method_options_pb2.Audience) -> Iterator[MethodDescriptor]:
+def methods_for(*audiences: method_options_pb2.Audience.ValueType) -> Iterator[MethodDescriptor]:
     """Yields the methods for these audiences, service by service."""
     for service in SERVICES:
         yield from (method for method in service.methods if rules_of(method).audience in audiences)

@@ -1,13 +1,13 @@
 """Commands of operators: keys, accounts, audit log, state of a server."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runekeep.cli.common.formats import format_minute
+from runekeep.cli.common.formats import format_day, format_minute
 from runekeep.cli.common.options import admin_command
 from runekeep.cli.common.output import Output
 from runekeep.cli.common.suggestions import SuggestingGroup
@@ -84,11 +84,11 @@ def list_keys(
         ("key", "scope", "for", "label", "last used", "state"),
         (
             (
-                key["key_id"],
-                key["scope"],
+                key.key_id,
+                key.scope,
                 _describe_owner(key),
-                key["label"],
-                _format_day(key["last_use_time"]),
+                key.label,
+                format_day(key.last_use_time),
                 _describe_state(key),
             )
             for key in found
@@ -120,7 +120,7 @@ def revoke(admin: "Admin", output: Output, key: KeyId) -> None:
     if output.as_json:
         output.json(revoked)
         return
-    output.say(f"Revoked {revoked['key_id']} ({_describe_owner(revoked)}), {format_minute(revoked['revoke_time'])}.")
+    output.say(f"Revoked {revoked.key_id} ({_describe_owner(revoked)}), {format_minute(revoked.revoke_time)}.")
 
 
 @accounts_app.command("list")
@@ -134,7 +134,7 @@ def list_accounts(admin: "Admin", output: Output, limit: Limit = 200) -> None:
     counts = ("users", "sessions", "messages", "memories", "bytes")
     output.rows(
         ("account", *counts, "own limits"),
-        ((one["account"], *_format_usage(one), ", ".join(_format_limits(one))) for one in found),
+        ((one.account, *_format_usage(one), ", ".join(_format_limits(one))) for one in found),
         "No accounts.",
         whole="account",
         numbers=counts,
@@ -171,7 +171,7 @@ def limits(
     if output.as_json:
         output.json(changed)
         return
-    output.say(f"{changed['account']}: {', '.join(_format_limits(changed)) or 'the limits of the settings'}.")
+    output.say(f"{changed.account}: {', '.join(_format_limits(changed)) or 'the limits of the settings'}.")
 
 
 @app.command()
@@ -200,11 +200,11 @@ def audit(
         return
     # No table: seven columns would be too narrow for their texts.
     for event in found:
-        of = f"{event['account']}/{event['user']}" if event["user"] else event["account"]
-        code = event["code"] or "not ended"
-        output.say(f"{format_minute(event['create_time'])}  {code:<18} {event['method']}")
-        about = " ".join(dict.fromkeys(filter(None, (of, event["subject"]))))
-        output.say(f"    by {event['actor']} from {event['peer']}" + (f", about {about}" if about else ""))
+        of = f"{event.account}/{event.user}" if event.user else event.account
+        code = event.code or "not ended"
+        output.say(f"{format_minute(event.create_time)}  {code:<18} {event.method}")
+        about = " ".join(dict.fromkeys(filter(None, (of, event.subject))))
+        output.say(f"    by {event.actor} from {event.peer}" + (f", about {about}" if about else ""))
     if not found:
         output.say("No such calls.", "dim")
 
@@ -217,11 +217,11 @@ def status(admin: "Admin", output: Output) -> None:
     if output.as_json:
         output.json(found)
         return
-    lag = found["index_lag"]
-    since = format_minute(found["start_time"])
-    output.say(f"runekeep {found['version']}, up since {since}, identity: {found['identity_mode']}")
-    output.say(f"store at {found['store_revision'] or '?'}, workers on this server: {found['workers']}")
-    for line in describe_change(found["embedder_change"]) if found["embedder_change"] else ():
+    lag = found.index_lag
+    since = format_minute(found.start_time)
+    output.say(f"runekeep {found.version}, up since {since}, identity: {found.identity_mode}")
+    output.say(f"store at {found.store_revision or '?'}, workers on this server: {found.workers}")
+    for line in describe_change(found.embedder_change) if found.embedder_change else ():
         output.say(line)
     if lag is not None:
         output.say(f"the first archived message that cannot be found yet has waited for {lag:.0f} s", "yellow")
@@ -229,13 +229,13 @@ def status(admin: "Admin", output: Output) -> None:
         ("part", "kind", "answers", "in ms", "problem"),
         (
             (
-                part["name"],
-                part["kind"],
-                "yes" if part["available"] else "no",
-                "" if part["round_trip"] is None else f"{part['round_trip'] * 1000:.1f}",
-                part["problem"],
+                part.name,
+                part.kind,
+                "yes" if part.available else "no",
+                "" if part.round_trip is None else f"{part.round_trip * 1000:.1f}",
+                part.problem,
             )
-            for part in found["dependencies"]
+            for part in found.dependencies
         ),
         "",
         numbers=("in ms",),
@@ -243,17 +243,17 @@ def status(admin: "Admin", output: Output) -> None:
     output.rows(
         ("stored data", "checked", "how", "problem"),
         (
-            (check["name"], format_minute(check["end_time"]) or "not yet", check["extent"], check["problem"])
-            for check in found["data_checks"]
+            (check.name, format_minute(check.end_time) or "not yet", check.extent, check.problem)
+            for check in found.data_checks
         ),
         "",
     )
     output.rows(
         ("jobs", "state", "count", "oldest"),
         (
-            (jobs["kind"], jobs["state"], f"{jobs['jobs']:,}", format_minute(jobs["oldest_time"]))
-            for jobs in found["jobs"]
-            if jobs["jobs"]
+            (jobs.kind, jobs.state, f"{jobs.jobs:,}", format_minute(jobs.oldest_time))
+            for jobs in found.jobs
+            if jobs.jobs
         ),
         "No open jobs.",
         numbers=("count",),
@@ -271,45 +271,37 @@ def _show_secret(output: Output, made: "NewApiKey") -> None:
     if output.as_json:
         output.json(made)
         return
-    key = made["key"]
-    output.say(f"Key {key['key_id']} ({_describe_owner(key)}):")
-    output.say(made["secret"], "bold")
+    key = made.key
+    output.say(f"Key {key.key_id} ({_describe_owner(key)}):")
+    output.say(made.secret, "bold")
     output.say("Store it now: the server keeps only its hash, and nobody can show it again.", "yellow")
-    if key["previous_expire_time"]:
-        output.say(f"The old secret is valid until {format_minute(key['previous_expire_time'])}.")
+    if key.previous_expire_time:
+        output.say(f"The old secret is valid until {format_minute(key.previous_expire_time)}.")
 
 
 def _describe_owner(key: "ApiKey") -> str:
-    names = [key["account"], key["user"]]
-    if key["accounts"]:
-        return f"workers of {', '.join(key['accounts'])}"
-    return "/".join(filter(None, names)) or {"admin": "operators", "worker": "workers"}.get(key["scope"], "")
+    names = [key.account, key.user]
+    if key.accounts:
+        return f"workers of {', '.join(key.accounts)}"
+    return "/".join(filter(None, names)) or {"admin": "operators", "worker": "workers"}.get(key.scope, "")
 
 
 def _describe_state(key: "ApiKey") -> str:
-    if key["revoke_time"]:
-        return f"revoked {_format_day(key['revoke_time'])}"
-    expires = key["expire_time"]
+    if key.revoke_time:
+        return f"revoked {format_day(key.revoke_time)}"
+    expires = key.expire_time
     if not expires:
         return "good"
-    return (
-        f"expires {_format_day(expires)}"
-        if datetime.fromisoformat(expires) > datetime.now().astimezone()
-        else "expired"
-    )
-
-
-def _format_day(time: str | None) -> str:
-    return time[:10] if time else ""
+    return f"expires {format_day(expires)}" if expires > datetime.now(UTC) else "expired"
 
 
 def _format_usage(account: "Account") -> tuple[str, ...]:
-    usage: Any = account["usage"]
-    if not usage or not usage["count_time"]:
+    usage = account.usage
+    if not usage or not usage.count_time:
         return ("",) * 5
-    return tuple(f"{usage[name]:,}" for name in ("users", "sessions", "messages", "memories", "stored_bytes"))
+    return tuple(f"{getattr(usage, name):,}" for name in ("users", "sessions", "messages", "memories", "stored_bytes"))
 
 
 def _format_limits(account: "Account") -> list[str]:
-    own: Any = account["limits"] or {}
-    return [f"{name.replace('_', ' ')} {value:,}" for name, value in own.items() if value is not None]
+    own = account.limits.to_dict().items() if account.limits else ()
+    return [f"{name.replace('_', ' ')} {value:,}" for name, value in own if value is not None]

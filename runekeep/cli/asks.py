@@ -31,12 +31,12 @@ def ask(
     for update in client.ask(question, model_only=model_only, timeout=timeout):
         if output.as_json:
             output.json(update)
-        elif update["kind"] == "statement":
-            output.say(update["text"])
-            for source in update["sources"]:
+        elif update.kind == "statement":
+            output.say(update.text)
+            for source in update.sources:
                 output.say(f"    {_name(source)}", style="dim")
-        elif update["kind"] == "result":
-            for gap in update["unknown"]:
+        elif update.kind == "result":
+            for gap in update.unknown:
                 output.say(f"Not known: {gap}")
             for note in _notes(update):
                 typer.secho(note, err=True, dim=True)
@@ -44,34 +44,34 @@ def ask(
 
 def _name(source: "AnswerSource") -> str:
     """Returns a memory's URI, or the session's URI and the number of a message."""
-    return f"{source['uri']} #{source['sequence']}" if source["sequence"] else source["uri"]
+    return f"{source.uri} #{source.sequence}" if source.sequence else source.uri
 
 
 def _notes(result: "AskResult") -> list[str]:
     notes = []
-    if result["fallback"] is not None:
-        what = " This is what a recall finds." if result["statements"] else ""
-        notes.append(f"No model answered ({result['fallback_message']}).{what}")
-    lost = result["sources_removed"] or result["statements_removed"] or result["dropped_items"]
-    if not result["statements"] and not lost:
+    if result.fallback is not None:
+        what = " This is what a recall finds." if result.statements else ""
+        notes.append(f"No model answered ({result.fallback_message}).{what}")
+    lost = result.sources_removed or result.statements_removed or result.dropped_items
+    if not result.statements and not lost:
         notes.append("Memory says nothing about it.")
     for number, one, many in (
-        (result["sources_removed"], "source that does not exist", "sources that do not exist"),
-        (result["statements_removed"], "statement without a source", "statements without a source"),
+        (result.sources_removed, "source that does not exist", "sources that do not exist"),
+        (result.statements_removed, "statement without a source", "statements without a source"),
     ):
         if number:
             notes.append(f"Removed: {format_count(number, one, many)}.")
-    if result["dropped_items"]:
-        parts = format_count(result["dropped_items"], "part", "parts")
+    if result.dropped_items:
+        parts = format_count(result.dropped_items, "part", "parts")
         notes.append(f"Not readable: {parts} of the model's answer.")
-    if result["omitted"]["over_budget"]:
-        notes.append(f"Left out: {result['omitted']['over_budget']} without room.")
+    if result.omitted.over_budget:
+        notes.append(f"Left out: {result.omitted.over_budget} without room.")
     notes.extend(list_missing(result))
-    if result["usage"]:
-        costs = [entry["cost_usd"] for entry in result["usage"]]
+    if result.usage:
+        costs = [entry.cost_usd for entry in result.usage]
         known = [cost for cost in costs if cost is not None]
         money = f", {dollars(sum(known))}" if len(known) == len(costs) else ""
-        calls = format_count(sum(entry["calls"] for entry in result["usage"]), "model call", "model calls")
-        tokens = format_count(sum(map(total_tokens, result["usage"])), "token", "tokens")
+        calls = format_count(sum(entry.calls for entry in result.usage), "model call", "model calls")
+        tokens = format_count(sum(map(total_tokens, result.usage)), "token", "tokens")
         notes.append(f"{calls}, {tokens}{money}.")
     return notes

@@ -38,7 +38,7 @@ def embed(
     if len(actions) > 1:
         raise typer.BadParameter("Give one of --to, --pause, --resume, --undo and --finish.")
     if not actions:
-        change = admin.status()["embedder_change"]
+        change = admin.status().embedder_change
     elif to:
         change = admin.change_embedder("start", embedder=to, rows_per_second=rate)
     else:
@@ -55,29 +55,29 @@ def embed(
 
 def describe_change(change: "EmbedderChange") -> list[str]:
     """Returns lines that say how far a change is and what comes next."""
-    before, after, state = change["from_embedder"], change["embedder"], change["state"]
+    before, after, state = change.from_embedder, change.embedder, change.state
     lines = [
-        f"embedder: from {before} ({change['from_model']}) to {after} ({change['model']}), {state}, started"
-        f" {format_minute(change['start_time'])}"
+        f"embedder: from {before} ({change.from_model}) to {after} ({change.model}), {state}, started"
+        f" {format_minute(change.start_time)}"
     ]
     if state not in ("running", "paused"):
-        return [*lines, f"  {change['problem']}"] if change["problem"] else lines
-    if change["total_rows"] < 0:
+        return [*lines, f"  {change.problem}"] if change.problem else lines
+    if change.total_rows < 0:
         lines.append("  counting memories and messages")
     else:
-        lines.append(f"  {change['done_rows']:,} of {change['total_rows']:,} memories and messages have new vectors")
-    if change["users_left"]:
-        number = change["users_left"]
+        lines.append(f"  {change.done_rows:,} of {change.total_rows:,} memories and messages have new vectors")
+    if change.users_left:
+        number = change.users_left
         left = f"  {number:,} {'user is' if number == 1 else 'users are'} still searched by {before}"
-        if change["remaining"] is not None:
-            left += f"; about {_format_span(change['remaining'])} left"
+        if change.remaining is not None:
+            left += f"; about {_format_span(change.remaining)} left"
         lines.append(left)
     else:
         lines.append(
             f"  all users are searched by {after}; the vectors by {before} stay until `runekeep index embed --finish`"
         )
-    if change["problem"]:
-        lines.append(f"  it waits: {change['problem']}")
+    if change.problem:
+        lines.append(f"  it waits: {change.problem}")
     return lines
 
 

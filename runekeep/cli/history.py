@@ -44,10 +44,10 @@ def list_(
         return
     # No table, which would wrap the URIs of archives.
     for one in found:
-        counts = f"+{one['adds']} ~{one['updates']} -{one['deletes']}"
-        output.say(f"{one['number']:>8}  {format_minute(one['create_time'])}  {counts:<12}  {_describe_origin(one)}")
-        if one["archive_uri"]:
-            output.say(f"          {one['archive_uri']}")
+        counts = f"+{one.adds} ~{one.updates} -{one.deletes}"
+        output.say(f"{one.number:>8}  {format_minute(one.create_time)}  {counts:<12}  {_describe_origin(one)}")
+        if one.archive_uri:
+            output.say(f"          {one.archive_uri}")
     if not found:
         output.say(describe_empty_space(client) or "No revisions.", "dim")
 
@@ -75,9 +75,9 @@ def diff(
         return
     from rich.text import Text
 
-    output.say(Text(f"revision {found['from_revision']} to {found['to_revision']}", style="bold cyan"))
-    _draw(output, found["changes"], side_by_side=side_by_side)
-    if not found["changes"]:
+    output.say(Text(f"revision {found.from_revision} to {found.to_revision}", style="bold cyan"))
+    _draw(output, found.changes, side_by_side=side_by_side)
+    if not found.changes:
         output.say("Nothing is different.", "dim")
 
 
@@ -102,21 +102,21 @@ def rollback(
     seen = 0
     if preview or not yes:
         planned = client.rollback(target, preview=True)
-        seen = planned["newest_revision"]
+        seen = planned.newest_revision
         if preview and output.as_json:
             output.json(planned)
             return
         if not output.as_json:
-            _draw(output, planned["changes"], side_by_side=side_by_side)
-            for line in _conflicts(planned["conflicts"]):
+            _draw(output, planned.changes, side_by_side=side_by_side)
+            for line in _conflicts(planned.conflicts):
                 output.say(line, "yellow")
-            if planned["texts_omitted"]:
+            if planned.texts_omitted:
                 output.say("Some texts are left out, because they are too long: see `runekeep history diff`.", "dim")
-        if preview or not planned["changes"]:
+        if preview or not planned.changes:
             _show_result(output, planned, preview=preview)
             return
-        if planned["conflicts"] and not force:
-            _refuse_conflicts(output, planned["conflicts"], "later revisions changed these memories too")
+        if planned.conflicts and not force:
+            _refuse_conflicts(output, planned.conflicts, "later revisions changed these memories too")
         confirm(f"Take back {what}?", yes=yes)
     with refuse_newer_revision():
         done = client.rollback(target, force=force, expected_revision=seen)
@@ -142,34 +142,34 @@ def rollback_session(
         output.json(planned)
         return
     if not output.as_json:
-        if planned["open_commits"]:
-            waiting = format_count(planned["open_commits"], "commit is", "commits are")
+        if planned.open_commits:
+            waiting = format_count(planned.open_commits, "commit is", "commits are")
             advice = f"see `runekeep task list --session {session}`"
             output.say(f"{waiting} not finished, and not undone: {advice}.", "yellow")
         if preview or not yes:
-            _draw(output, planned["changes"], side_by_side=side_by_side)
-            if planned["texts_omitted"] or planned["changes_omitted"]:
+            _draw(output, planned.changes, side_by_side=side_by_side)
+            if planned.texts_omitted or planned.changes_omitted:
                 output.say("Not all is shown, because it is too long: see `runekeep history diff`.", "dim")
-        for line in _conflicts(planned["conflicts"]):
+        for line in _conflicts(planned.conflicts):
             output.say(line, "yellow")
-    is_empty = not planned["changes"] and not planned["changes_omitted"]
+    is_empty = not planned.changes and not planned.changes_omitted
     if is_empty and not output.as_json:
         output.say("There is nothing to take back.", "dim")
     if preview or is_empty:
         if output.as_json:
             output.json(planned)
         return
-    if (planned["conflicts"] or planned["conflicts_omitted"]) and not force:
-        _refuse_conflicts(output, planned["conflicts"], "other revisions changed these memories later")
+    if (planned.conflicts or planned.conflicts_omitted) and not force:
+        _refuse_conflicts(output, planned.conflicts, "other revisions changed these memories later")
     confirm(f"Take back what {session} changed?", yes=yes)
     with refuse_newer_revision():
-        done = client.rollback_session(session, force=force, expected_revision=planned["newest_revision"])
+        done = client.rollback_session(session, force=force, expected_revision=planned.newest_revision)
     if output.as_json:
         output.json(done)
         return
-    changed = format_count(len(done["changes"]), "memory is", "memories are")
-    made = format_count(len(done["revisions"]), "revision", "revisions")
-    output.say(f"{changed} as before the session; {made} to {done['revisions'][-1]}.", "green")
+    changed = format_count(len(done.changes), "memory is", "memories are")
+    made = format_count(len(done.revisions), "revision", "revisions")
+    output.say(f"{changed} as before the session; {made} to {done.revisions[-1]}.", "green")
 
 
 @app.command()
@@ -186,8 +186,8 @@ def sources(
         output.json({"memories": found})
         return
     for one in found:
-        since = ", deleted since" if one["deleted"] else ", replaced since" if one["superseded_revision"] else ""
-        output.say(f"{one['uri']}\n    version {one['version']}{since}")
+        since = ", deleted since" if one.deleted else ", replaced since" if one.superseded_revision else ""
+        output.say(f"{one.uri}\n    version {one.version}{since}")
     if not found:
         output.say("Nothing came from it.", "dim")
 
@@ -213,11 +213,11 @@ def _number(text: str, name: str) -> int:
 
 
 def _describe_origin(revision: "Revision") -> str:
-    words: list[str] = [revision["origin"]]
-    if revision["rolled_back"]:
-        words.append(f"of {revision['rolled_back']}")
-    if revision["rolled_back_by"]:
-        words.append(f"(taken back by {revision['rolled_back_by']})")
+    words: list[str] = [revision.origin]
+    if revision.rolled_back:
+        words.append(f"of {revision.rolled_back}")
+    if revision.rolled_back_by:
+        words.append(f"(taken back by {revision.rolled_back_by})")
     return " ".join(words)
 
 
@@ -227,17 +227,17 @@ def _draw(output: Output, changes: "Sequence[ChangedMemory]", *, side_by_side: b
     for change in changes:
         word, style = "changed", "yellow"
         # If both are empty, the texts were left out.
-        if bool(change["before"]) != bool(change["after"]):
-            word, style = ("deleted", "red") if change["before"] else ("new", "green")
-        output.say(Text.assemble((word, f"bold {style}"), f" {change['uri']}"))
-        draw_texts(output, change["before"], change["after"], side_by_side=side_by_side)
+        if bool(change.before) != bool(change.after):
+            word, style = ("deleted", "red") if change.before else ("new", "green")
+        output.say(Text.assemble((word, f"bold {style}"), f" {change.uri}"))
+        draw_texts(output, change.before, change.after, side_by_side=side_by_side)
         output.say("")
 
 
 def _conflicts(conflicts: "Sequence[RollbackConflict]") -> "Iterator[str]":
     for conflict in conflicts:
-        numbers = ", ".join(map(str, conflict["revisions"]))
-        yield f"{conflict['uri']} was changed later too, by revision {numbers}: that would be lost."
+        numbers = ", ".join(map(str, conflict.revisions))
+        yield f"{conflict.uri} was changed later too, by revision {numbers}: that would be lost."
 
 
 def _refuse_conflicts(output: Output, conflicts: "Sequence[RollbackConflict]", problem: str) -> "NoReturn":
@@ -249,8 +249,8 @@ def _refuse_conflicts(output: Output, conflicts: "Sequence[RollbackConflict]", p
 def _show_result(output: Output, done: "RollbackResult", *, preview: bool) -> None:
     if output.as_json:
         output.json(done)
-    elif not done["changes"]:
+    elif not done.changes:
         output.say("There is nothing to take back.", "dim")
     elif not preview:
-        changed = format_count(len(done["changes"]), "memory is", "memories are")
-        output.say(f"{changed} as before; revision {done['revision']}.", "green")
+        changed = format_count(len(done.changes), "memory is", "memories are")
+        output.say(f"{changed} as before; revision {done.revision}.", "green")

@@ -45,8 +45,8 @@ def ls(
         return
     # No table, which would wrap the ids of tasks.
     for one in found:
-        output.say(f"{one['task_id']}  {format_minute(one['create_time'])}  {_describe_open(one)}")
-        output.say(f"    {one['session']}", "dim")
+        output.say(f"{one.task_id}  {format_minute(one.create_time)}  {_describe_open(one)}")
+        output.say(f"    {one.session}", "dim")
     if not found:
         output.say(describe_empty_space(client) or "No proposals.", "dim")
 
@@ -80,7 +80,7 @@ def accept(
     seen = 0
     if not yes:
         found = client.get_proposal(task)
-        seen = found["newest_revision"]
+        seen = found.newest_revision
         if not output.as_json:
             _draw(output, found, side_by_side=side_by_side, numbers=numbers or ())
         confirm("Apply this?", yes=yes)
@@ -88,7 +88,7 @@ def accept(
     with refuse_newer_revision():
         done = client.accept_proposal(task, numbers or (), expected_revision=seen)
     _show_accepted(output, done)
-    if done["not_applied"]:
+    if done.not_applied:
         raise typer.Exit(FAILED)
 
 
@@ -136,8 +136,8 @@ def refuse(
 
 
 def _describe_open(proposal: "Proposal") -> str:
-    total = format_count(proposal["total_operations"], "operation", "operations")
-    return f"{proposal['open_operations']} of {total} open"
+    total = format_count(proposal.total_operations, "operation", "operations")
+    return f"{proposal.open_operations} of {total} open"
 
 
 def _draw(
@@ -145,22 +145,22 @@ def _draw(
 ) -> None:
     from rich.text import Text
 
-    proposal = found["proposal"]
-    head = Text(proposal["archive_uri"], style="bold cyan")
-    head.append(f"\n{_describe_open(proposal)}; deleted at {format_minute(proposal['expire_time'])}", style="dim")
+    proposal = found.proposal
+    head = Text(proposal.archive_uri, style="bold cyan")
+    head.append(f"\n{_describe_open(proposal)}; deleted at {format_minute(proposal.expire_time)}", style="dim")
     output.say(head)
-    for one in found["operations"]:
-        if not numbers or one["number"] in numbers:
+    for one in found.operations:
+        if not numbers or one.number in numbers:
             _draw_operation(output, one, side_by_side=side_by_side)
-    if found["texts_omitted"]:
+    if found.texts_omitted:
         output.say("\nSome operations are too long to be shown with the others: decide about those first.", "yellow")
 
 
 def _shown_whole(found: "ProposalDetails") -> list[int]:
     """Returns the open operations to apply if none are named: all of them, but for those that were not shown."""
-    if not found["texts_omitted"]:
+    if not found.texts_omitted:
         return []
-    shown = [one["number"] for one in found["operations"] if one["state"] == "open" and not one["texts_omitted"]]
+    shown = [one.number for one in found.operations if one.state == "open" and not one.texts_omitted]
     if not shown:
         fail("No operation can be shown whole", "Name the operations that you want to apply.")
     return shown
@@ -169,36 +169,36 @@ def _shown_whole(found: "ProposalDetails") -> list[int]:
 def _draw_operation(output: Output, one: "ProposedOperation", *, side_by_side: bool) -> None:
     from rich.text import Text
 
-    line = Text.assemble(f"\n{one['number']:>3}  ", (one["state"], f"bold {_STYLES[one['state']]}"))
-    line.append(f"  {one['action']} {one['memory_type']}")
-    if one["state"] == "accepted":
-        line.append(f", revision {one['revision']}" if one["revision"] else ", nothing to change", style="dim")
-    line.append("  takes something away" if one["removes"] else "", style="red")
-    line.append("  edited" if one["edited"] else "", style="dim")
+    line = Text.assemble(f"\n{one.number:>3}  ", (one.state, f"bold {_STYLES[one.state]}"))
+    line.append(f"  {one.action} {one.memory_type}")
+    if one.state == "accepted":
+        line.append(f", revision {one.revision}" if one.revision else ", nothing to change", style="dim")
+    line.append("  takes something away" if one.removes else "", style="red")
+    line.append("  edited" if one.edited else "", style="dim")
     output.say(line)
-    if one["reason"]:
-        output.say(one["reason"], "italic dim")
-    if one["problem"]:
-        output.say(f"It cannot be applied: {one['problem']['reason']}: {one['problem']['message']}", "red")
-        for uri in one["uris"]:
+    if one.reason:
+        output.say(one.reason, "italic dim")
+    if one.problem:
+        output.say(f"It cannot be applied: {one.problem.reason}: {one.problem.message}", "red")
+        for uri in one.uris:
             output.say(uri, "dim")
-    elif one["texts_omitted"]:
+    elif one.texts_omitted:
         output.say("Not shown, because it is too long. It is about:", "yellow")
-        for uri in one["uris"]:
+        for uri in one.uris:
             output.say(uri, "dim")
-    elif one["state"] == "open" and not one["changes"]:
+    elif one.state == "open" and not one.changes:
         output.say("All of it is there already.", "dim")
-    for change in one["changes"]:
-        output.say(change["uri"], "cyan")
-        draw_texts(output, change["before"], change["after"], side_by_side=side_by_side)
+    for change in one.changes:
+        output.say(change.uri, "cyan")
+        draw_texts(output, change.before, change.after, side_by_side=side_by_side)
 
 
 def _show_accepted(output: Output, done: "AcceptResult") -> None:
     if output.as_json:
         output.json(done)
         return
-    count = format_count(len(done["accepted"]), "operation is", "operations are")
-    made = f"; revision {done['revision']}" if done["revision"] else ""
-    output.say(f"{count} accepted{made}. {_describe_open(done['proposal'])}.", "green")
-    for problem in done["not_applied"]:
-        output.say(f"Operation {problem['number']} stays open: {problem['reason']}: {problem['message']}", "red")
+    count = format_count(len(done.accepted), "operation is", "operations are")
+    made = f"; revision {done.revision}" if done.revision else ""
+    output.say(f"{count} accepted{made}. {_describe_open(done.proposal)}.", "green")
+    for problem in done.not_applied:
+        output.say(f"Operation {problem.number} stays open: {problem.reason}: {problem.message}", "red")

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Collection
 from datetime import datetime
-from typing import Literal, TypedDict, cast
+from typing import Literal
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -10,6 +10,7 @@ from runekeep.client.blocking import BlockingWrapper, blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.wire.arguments import time_to_wire
 from runekeep.client.wire.proto_json import enum_number, to_json
+from runekeep.client.wire.result import Result
 from runekeep.v1 import admin_service_pb2 as wire
 
 _PAGE = 200
@@ -18,7 +19,7 @@ Scope = Literal["user", "account", "admin", "worker"]
 EmbedderAction = Literal["start", "pause", "resume", "undo", "finish"]
 
 
-class ApiKey(TypedDict):
+class ApiKey(Result):
     """A key without its secret. `previous_expire_time`: when the secret before the last rotation expires.
     `last_use_time` is exact to the hour. `accounts`: a worker gets only their jobs; empty: all."""
 
@@ -27,23 +28,23 @@ class ApiKey(TypedDict):
     account: str
     user: str
     label: str
-    create_time: str
-    expire_time: str | None
-    revoke_time: str | None
-    rotate_time: str | None
-    previous_expire_time: str | None
-    last_use_time: str | None
+    create_time: datetime
+    expire_time: datetime | None
+    revoke_time: datetime | None
+    rotate_time: datetime | None
+    previous_expire_time: datetime | None
+    last_use_time: datetime | None
     accounts: list[str]
 
 
-class NewApiKey(TypedDict):
+class NewApiKey(Result):
     """A key and its secret, which no other call returns."""
 
     key: ApiKey
     secret: str
 
 
-class AccountLimits(TypedDict):
+class AccountLimits(Result):
     """None: the limit of the server's settings. 0: no limit."""
 
     calls_per_second: float | None
@@ -53,7 +54,7 @@ class AccountLimits(TypedDict):
     daily_tokens: int | None
 
 
-class AccountUsage(TypedDict):
+class AccountUsage(Result):
     """`count_time` None: not counted yet."""
 
     users: int
@@ -61,20 +62,22 @@ class AccountUsage(TypedDict):
     messages: int
     memories: int
     stored_bytes: int
-    count_time: str | None
+    count_time: datetime | None
 
 
-class Account(TypedDict):
+class Account(Result):
+    """An account with its limits and what it has stored."""
+
     account: str
     limits: AccountLimits | None
     usage: AccountUsage | None
 
 
-class AuditEvent(TypedDict):
+class AuditEvent(Result):
     """`code` is empty while the call runs, and stays empty if its server was killed."""
 
     sequence: int
-    create_time: str
+    create_time: datetime
     method: str
     actor: str
     scope: Scope
@@ -86,7 +89,7 @@ class AuditEvent(TypedDict):
     peer: str
 
 
-class Dependency(TypedDict):
+class Dependency(Result):
     """`round_trip` in seconds. `problem`: what is wrong, for operators."""
 
     name: str
@@ -96,27 +99,29 @@ class Dependency(TypedDict):
     problem: str
 
 
-class JobCount(TypedDict):
+class JobCount(Result):
+    """`oldest_time`: when the oldest of these jobs was queued."""
+
     state: str
     kind: str
     jobs: int
-    oldest_time: str | None
+    oldest_time: datetime | None
 
 
-class DataCheck(TypedDict):
+class DataCheck(Result):
     """`name`: `database` or `blobs`. `problem`: what is wrong, for operators. `end_time` of the last check; None if
     there was none yet."""
 
     name: str
     problem: str
-    end_time: str | None
+    end_time: datetime | None
     extent: str
     blobs: int
     damaged_blobs: int
     missing_blobs: int
 
 
-class PausedWorker(TypedDict):
+class PausedWorker(Result):
     """`remaining` in seconds. An empty `worker_id` means all workers with these credentials that have completed no job
     yet."""
 
@@ -126,7 +131,7 @@ class PausedWorker(TypedDict):
     remaining: float | None
 
 
-class EmbedderChange(TypedDict):
+class EmbedderChange(Result):
     """A change of the embedder. `state`: `running`, `paused`, `finishing`, `finished`, `undoing` or `undone`.
     `total_rows`: -1 before they are counted. `remaining`: estimated seconds; None: not known. `users_left`: users who
     are searched by the old embedder."""
@@ -137,7 +142,7 @@ class EmbedderChange(TypedDict):
     embedder: str
     model: str
     rows_per_second: int
-    start_time: str
+    start_time: datetime
     total_rows: int
     done_rows: int
     users_left: int
@@ -145,7 +150,7 @@ class EmbedderChange(TypedDict):
     problem: str
 
 
-class ServerStatus(TypedDict):
+class ServerStatus(Result):
     """`index_lag` is in seconds; None: the index is up to date. `embedder_change`: the newest one, None if there was
     none."""
 
@@ -153,9 +158,9 @@ class ServerStatus(TypedDict):
     protocol_version: int
     store_revision: str
     identity_mode: str
-    start_time: str
-    server_time: str
-    store_time: str | None
+    start_time: datetime
+    server_time: datetime
+    store_time: datetime | None
     dependencies: list[Dependency]
     jobs: list[JobCount]
     workers: int
@@ -187,6 +192,11 @@ class AsyncAdmin:
 
         Only this response has the secret. If an earlier attempt created the key and its response was lost, raises
         AlreadyExistsError, which names the key: then rotate it.
+
+        ```python
+        key = client.admin.create_key("user", account="acme", user="robin", lifetime=86400)
+        print(key.key.key_id, key.secret)
+        ```
         """
         request = wire.CreateApiKeyRequest(
             request_id=request_id or new_request_id(),
@@ -198,37 +208,60 @@ class AsyncAdmin:
             accounts=accounts,
         )
         response = await self._connection.call(self._connection.stubs.admin.CreateApiKey, request)
-        return cast(NewApiKey, to_json(response))
+        return NewApiKey(to_json(response))
 
     async def keys(self, account: str = "", *, include_ended: bool = False) -> AsyncGenerator[ApiKey, None]:
-        """Lists keys, newest first, of one account or of all. `include_ended` adds revoked and expired keys."""
+        """Lists keys, newest first, of one account or of all. `include_ended` adds revoked and expired keys.
+
+        ```python
+        for key in client.admin.keys("acme"):
+            print(key.key_id, key.label, key.last_use_time)
+        ```
+        """
         request = wire.ListApiKeysRequest(account=account, include_ended=include_ended, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.admin.ListApiKeys, request):
             for key in page.keys:
-                yield cast(ApiKey, to_json(key))
+                yield ApiKey(to_json(key))
 
     async def rotate_key(self, key_id: str, *, grace: float = 0) -> NewApiKey:
         """Gives a key a new secret. The old one stays valid for `grace` seconds, at most 30 days.
 
         The client does not repeat this call: a second rotation would end the grace. Raises NotFoundError, also for a
         revoked or expired key.
+
+        ```python
+        for key in client.admin.keys("acme"):
+            print(client.admin.rotate_key(key.key_id, grace=3600).secret)
+        ```
         """
         request = wire.RotateApiKeyRequest(key_id=key_id, grace=_duration(grace))
         response = await self._connection.call(self._connection.stubs.admin.RotateApiKey, request)
-        return cast(NewApiKey, to_json(response))
+        return NewApiKey(to_json(response))
 
     async def revoke_key(self, key_id: str) -> ApiKey:
-        """Revokes a key for good, and ends its open streams. Raises NotFoundError."""
+        """Revokes a key for good, and ends its open streams. Raises NotFoundError.
+
+        ```python
+        for key in client.admin.keys("acme"):
+            print(client.admin.revoke_key(key.key_id).revoke_time)
+        ```
+        """
         request = wire.RevokeApiKeyRequest(key_id=key_id)
         response = await self._connection.call(self._connection.stubs.admin.RevokeApiKey, request)
-        return cast(ApiKey, to_json(response.key))
+        return ApiKey(to_json(response.key))
 
     async def accounts(self) -> AsyncGenerator[Account, None]:
-        """Lists accounts that have data or limits, by name."""
+        """Lists accounts that have data or limits, by name.
+
+        ```python
+        for account in client.admin.accounts():
+            print(account.account, account.usage.memories if account.usage else "not counted")
+        ```
+        """
         request = wire.ListAccountsRequest(page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.admin.ListAccounts, request):
             for account in page.accounts:
-                yield cast(Account, to_json(account))
+                yield Account(to_json(account))
 
     async def set_limits(
         self,
@@ -240,7 +273,12 @@ class AsyncAdmin:
         stored_bytes: int | None = None,
         daily_tokens: int | None = None,
     ) -> Account:
-        """Sets all limits of an account. None: the limit of the server's settings; 0: no limit."""
+        """Sets all limits of an account. None: the limit of the server's settings; 0: no limit.
+
+        ```python
+        client.admin.set_limits("acme", calls_per_second=50, stored_bytes=10**9)
+        ```
+        """
         limits = wire.AccountLimits(
             calls_per_second=calls_per_second,
             concurrent_calls=concurrent_calls,
@@ -250,7 +288,7 @@ class AsyncAdmin:
         )
         request = wire.UpdateAccountLimitsRequest(account=account, limits=limits)
         response = await self._connection.call(self._connection.stubs.admin.UpdateAccountLimits, request)
-        return cast(Account, to_json(response.account))
+        return Account(to_json(response.account))
 
     async def audit_events(
         self,
@@ -261,7 +299,13 @@ class AsyncAdmin:
         end_time: datetime | None = None,
     ) -> AsyncGenerator[AuditEvent, None]:
         """Lists administrative and destructive calls, newest first: about one `account`, by one `actor`, from
-        `start_time` on, before `end_time`. Times without a zone are local."""
+        `start_time` on, before `end_time`. Times without a zone are local.
+
+        ```python
+        for event in client.admin.audit_events("acme"):
+            print(event.create_time, event.actor, event.method, event.code)
+        ```
+        """
         request = wire.ListAuditEventsRequest(
             account=account,
             actor=actor,
@@ -271,27 +315,39 @@ class AsyncAdmin:
         )
         async for page in self._connection.pages(self._connection.stubs.admin.ListAuditEvents, request):
             for event in page.events:
-                yield cast(AuditEvent, to_json(event))
+                yield AuditEvent(to_json(event))
 
     async def status(self) -> ServerStatus:
-        """Reports the state of the server that answers, and of its dependencies."""
+        """Reports the state of the server that answers, and of its dependencies.
+
+        ```python
+        for dependency in client.admin.status().dependencies:
+            print(dependency.name, dependency.available, dependency.problem)
+        ```
+        """
         request = wire.GetServerStatusRequest()
         response = await self._connection.call(self._connection.stubs.admin.GetServerStatus, request)
-        return cast(ServerStatus, to_json(response))
+        return ServerStatus(to_json(response))
 
     async def change_embedder(
         self, action: EmbedderAction, *, embedder: str = "", rows_per_second: int = 0
     ) -> EmbedderChange:
         """Starts, pauses, resumes, undoes or finishes a change of the embedder. For `start`: the name of the new
         embedder as in the settings, and how many memories and messages may get vectors in a second; 0: no limit.
-        Raises InvalidArgumentError with the reason if the change is refused."""
+        Raises InvalidArgumentError with the reason if the change is refused.
+
+        ```python
+        change = client.admin.change_embedder("start", embedder="minilm")
+        print(change.state, change.total_rows)
+        ```
+        """
         request = wire.ChangeEmbedderRequest(
             action=enum_number(wire.EmbedderAction, action),  # type: ignore[arg-type]  # a number of the enum
             embedder=embedder,
             rows_per_second=rows_per_second,
         )
         response = await self._connection.call(self._connection.stubs.admin.ChangeEmbedder, request)
-        return cast(EmbedderChange, to_json(response.change))
+        return EmbedderChange(to_json(response.change))
 
 
 class Admin(BlockingWrapper[AsyncAdmin]):

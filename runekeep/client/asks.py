@@ -1,7 +1,7 @@
 """Questions that a model answers from the user's memory."""
 
 from collections.abc import AsyncGenerator
-from typing import Literal, TypedDict, cast
+from typing import Literal
 
 import grpc
 
@@ -10,12 +10,13 @@ from runekeep.client.connection.connection import Connection
 from runekeep.client.memories.results import RecallOmitted
 from runekeep.client.tasks.results import TokenUsage
 from runekeep.client.wire.proto_json import to_json
+from runekeep.client.wire.result import Result
 from runekeep.client.wire.values import Extractor
 from runekeep.methods import default_seconds
 from runekeep.v1 import memory_service_pb2
 
 
-class AnswerSource(TypedDict):
+class AnswerSource(Result):
     """A memory by its URI, with `sequence` 0, or a message by the URI of its session and its position there."""
 
     uri: str
@@ -23,7 +24,7 @@ class AnswerSource(TypedDict):
     message_id: str
 
 
-class AskProgress(TypedDict):
+class AskProgress(Result):
     """`attempt` counts from 1: a higher one says that another worker began anew. `percent`: 0 to 100 of the attempt."""
 
     kind: Literal["progress"]
@@ -33,13 +34,15 @@ class AskProgress(TypedDict):
     waiting_for: str
 
 
-class AnswerStatement(TypedDict):
+class AnswerStatement(Result):
+    """One statement of the answer, with its sources."""
+
     kind: Literal["statement"]
     text: str
     sources: list[AnswerSource]
 
 
-class AskResult(TypedDict):
+class AskResult(Result):
     """The last update. `fallback`: why no model answered, so that the statements are those of a recall; None if one
     did. `unknown`: what was asked and memory does not say, in words of the model that nobody checks. `dropped_items`:
     parts of the model's answer that could not be read, or were too long or too many. `usage` counts the cost of all
@@ -80,6 +83,12 @@ class UserAsks:
         finds, and `fallback` of the result says why; with `model_only`, UnavailableError (`NO_MODEL_ANSWER`) is raised
         instead. `timeout` in seconds replaces that of the client and of the contract (120). If you close the iterator,
         the work is cancelled. The call is never repeated, because it may cost money.
+
+        ```python
+        for update in client.ask("Where do I live?"):
+            if update.kind == "statement":
+                print(update.text, [source.uri for source in update.sources])
+        ```
         """
         connection = self._connection
         request = memory_service_pb2.AskMemoryRequest(question=question, model_only=model_only)
@@ -87,7 +96,7 @@ class UserAsks:
         stream = connection.stubs.memories.AskMemory(request, timeout=seconds, metadata=connection.stream_metadata)
         try:
             async for response in stream:
-                if (update := _update(response)) is not None:
+                if (update := read_update(response)) is not None:
                     yield update
         except grpc.aio.AioRpcError as error:
             raise connection.failure(error) from error
@@ -101,13 +110,15 @@ class BlockingUserAsks:
     ask = blocking_iter(UserAsks.ask)
 
 
-def _update(response: memory_service_pb2.AskMemoryResponse) -> AskUpdate | None:
+def read_update(response: memory_service_pb2.AskMemoryResponse) -> AskUpdate | None:
     """Returns an update; None for one that this client does not know."""
-    kind = response.WhichOneof("event")
-    if kind is None:
-        return None
-    found = to_json(getattr(response, kind))
-    if kind == "progress":
-        progress = to_json(response.progress.progress)
-        found = {"attempt": found["attempt"], **{key: progress[key] for key in ("percent", "message", "waiting_for")}}
-    return cast(AskUpdate, {"kind": kind, **found})
+    match response.WhichOneof("event"):
+        case "progress":
+            progress = to_json(response.progress.progress)
+            shown = {key: progress[key] for key in ("percent", "message", "waiting_for")}
+            return AskProgress({"kind": "progress", "attempt": response.progress.attempt, **shown})
+        case "statement":
+            return AnswerStatement({"kind": "statement", **to_json(response.statement)})
+        case "result":
+            return AskResult({"kind": "result", **to_json(response.result)})
+    return None

@@ -15,6 +15,7 @@ from runekeep.client.proposals import UserProposals
 from runekeep.client.sessions.user_sessions import UserSessions
 from runekeep.client.spaces.erasure import UserErasures
 from runekeep.client.spaces.transfer import UserTransfers
+from runekeep.client.spaces.users import AccountUsers
 from runekeep.client.tasks.tasks import UserTasks
 from runekeep.client.turns.user_turns import UserTurns
 
@@ -31,6 +32,7 @@ class AsyncClient(
     UserProposals,
     UserErasures,
     UserTransfers,
+    AccountUsers,
 ):
     """Calls one server as one user.
 
@@ -70,12 +72,22 @@ class AsyncClient(
 
     @property
     def address(self) -> str:
-        """The address of the server."""
+        """The address of the server.
+
+        ```python
+        print(client.address)
+        ```
+        """
         return self._connection.address
 
     @property
     def admin(self) -> AsyncAdmin:
-        """Calls of operators. The client's key or certificate must have the scope admin."""
+        """Calls of operators. The client's key or certificate must have the scope admin.
+
+        ```python
+        print(client.admin.status().version)
+        ```
+        """
         return AsyncAdmin(self._connection)
 
     async def __aenter__(self) -> Self:
@@ -87,5 +99,10 @@ class AsyncClient(
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. A later call opens a new one."""
+        """Closes the connection. A later call opens a new one.
+
+        ```python
+        client.close()
+        ```
+        """
         await self._connection.close()

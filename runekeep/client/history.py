@@ -1,26 +1,26 @@
 """History of a user's memories: revisions, differences, rollback."""
 
-from collections.abc import AsyncGenerator, Sequence, Set
-from typing import Any, Literal, TypedDict, cast
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Any, Literal
 
 from google.protobuf.message import Message as WireMessage
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
-from runekeep.client.connection.errors import FailedPreconditionError
 from runekeep.client.memories.requests import view_number
 from runekeep.client.memories.results import Memory
 from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire
 from runekeep.client.wire.proto_json import to_json
+from runekeep.client.wire.result import Result
 from runekeep.v1 import history_service_pb2 as wire
-from runekeep.v1 import session_service_pb2
 
 _PAGE = 200
 
 OriginName = Literal["commit", "caller", "rollback", "erasure", "proposal"]
 
 
-class Revision(TypedDict):
+class Revision(Result):
     """One revision of a user's memories.
 
     `archive_uri`: set if a commit or its proposal made it. `task_id`: set if a commit made it. `rolled_back`: set if a
@@ -35,11 +35,11 @@ class Revision(TypedDict):
     adds: int
     updates: int
     deletes: int
-    create_time: str | None
+    create_time: datetime | None
     rolled_back_by: int
 
 
-class ChangedMemory(TypedDict):
+class ChangedMemory(Result):
     """A memory that a revision changed.
 
     `before` and `after`: its document before and after the change, empty if there was none. `version`: the version that
@@ -54,23 +54,23 @@ class ChangedMemory(TypedDict):
     shortened: bool
 
 
-class DayOfActivity(TypedDict):
+class DayOfActivity(Result):
     """`day`: its beginning in UTC; `messages`: added on it and there still; `memory_versions`: written on it, deletions
     included."""
 
-    day: str
+    day: datetime
     messages: int
     memory_versions: int
 
 
-class Activity(TypedDict):
+class Activity(Result):
     """Days, oldest first. `incomplete`: there are more messages or versions than were counted."""
 
     days: list[DayOfActivity]
     incomplete: bool
 
 
-class RevisionDiff(TypedDict):
+class RevisionDiff(Result):
     """The memories that differ between two revisions, ordered by URI. `from_revision` 0: before the first revision."""
 
     changes: list[ChangedMemory]
@@ -78,14 +78,14 @@ class RevisionDiff(TypedDict):
     to_revision: int
 
 
-class RollbackConflict(TypedDict):
+class RollbackConflict(Result):
     """A memory that later revisions changed."""
 
     uri: str
     revisions: list[int]
 
 
-class RollbackResult(TypedDict):
+class RollbackResult(Result):
     """`revision` 0: nothing was changed. `newest_revision`: of a preview. `texts_omitted`: changes may lack both texts,
     which would be too long together; `diff_revisions` has them. `changes_omitted` and `conflicts_omitted`: how many had
     no room even for their names."""
@@ -99,11 +99,11 @@ class RollbackResult(TypedDict):
     conflicts_omitted: int
 
 
-class SessionRollback(TypedDict):
-    """`revisions`: those that undid revisions of the session, the newest of these first; empty for a preview.
-    `changes`: each memory as it was when the call began, and as it was before the session's first commit. `conflicts`:
-    later revisions of others. `open_commits`: how many commits of the session are not finished; a rollback does not
-    reach them. The counts of what was omitted are as in RollbackResult, over all revisions."""
+class SessionRollback(Result):
+    """`revisions`: those that the rollback made, oldest first; empty for a preview. `changes`: each memory as it was
+    when the call began, and as it was before the session's first commit. `conflicts`: later revisions of others.
+    `open_commits`: how many commits of the session are not finished; a rollback does not reach them. What was omitted
+    is as in RollbackResult."""
 
     revisions: list[int]
     changes: list[ChangedMemory]
@@ -121,11 +121,17 @@ class UserHistory:
     _connection: Connection
 
     async def revisions(self, uri: str = "") -> AsyncGenerator[Revision, None]:
-        """Lists the user's revisions, newest first; with `uri` only those that changed that memory."""
+        """Lists the user's revisions, newest first; with `uri` only those that changed that memory.
+
+        ```python
+        for revision in client.revisions():
+            print(revision.number, revision.origin, revision.create_time)
+        ```
+        """
         request = wire.ListRevisionsRequest(uri=uri, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.history.ListRevisions, request):
             for revision in page.revisions:
-                yield cast(Revision, to_json(revision))
+                yield Revision(to_json(revision))
 
     async def diff_revisions(
         self, earlier: Moment | None = None, later: Moment | None = None, uri: str = ""
@@ -133,17 +139,23 @@ class UserHistory:
         """Returns the differences between two states, by URI; with `uri` only of that memory, or below that URI.
 
         A state is a revision or a time. None: before the first revision for `earlier`, now for `later`.
+
+        ```python
+        for change in client.diff_revisions(3, 5).changes:
+            print(change.uri, change.before, change.after)
+        ```
         """
         request = wire.DiffRevisionsRequest(to=as_of_to_wire(later), uri=uri, page_size=_PAGE)
         if earlier is not None:
             # `from` is a word of Python.
             getattr(request, "from").CopyFrom(as_of_to_wire(earlier))
-        changes: list[ChangedMemory] = []
+        changes: list[dict[str, Any]] = []
         while True:
             page = await self._connection.call(self._connection.stubs.history.DiffRevisions, request)
-            changes += map(changed_memory, page.changes)
+            changes += map(change_values, page.changes)
             if not page.next_page_token:
-                return RevisionDiff(changes=changes, from_revision=page.from_revision, to_revision=page.to_revision)
+                ends = {"from_revision": page.from_revision, "to_revision": page.to_revision}
+                return RevisionDiff({"changes": changes, **ends})
             request.page_token = page.next_page_token
 
     async def rollback(
@@ -160,6 +172,12 @@ class UserHistory:
         Raises FailedPreconditionError (`ROLLBACK_CONFLICT`) if later revisions changed the same memories; `force`
         discards these changes. `preview` changes nothing and returns the conflicts. `expected_revision`: the
         `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a newer one.
+
+        ```python
+        plan = client.rollback(5, preview=True)
+        if not plan.conflicts:
+            client.rollback(5, expected_revision=plan.newest_revision)
+        ```
         """
         request = wire.RollbackRevisionRequest(
             preview=preview,
@@ -173,71 +191,51 @@ class UserHistory:
             request.archive_uri = target
         response = await self._connection.call(self._connection.stubs.history.RollbackRevision, request)
         answer = to_json(response)
-        return cast(RollbackResult, {**answer, "changes": [changed_memory(change) for change in response.changes]})
+        return RollbackResult({**answer, "changes": [change_values(change) for change in response.changes]})
 
     async def rollback_session(
-        self, session: str, *, preview: bool = False, force: bool = False, expected_revision: int = 0
+        self,
+        session: str,
+        *,
+        preview: bool = False,
+        force: bool = False,
+        expected_revision: int = 0,
+        request_id: str | None = None,
     ) -> SessionRollback:
-        """Undoes what the commits of a session and its accepted proposals changed: each revision by a new one, the
-        newest first.
+        """Undoes what the commits of a session and its accepted proposals changed, all of it or nothing: each revision
+        by a new one, the newest first.
 
-        Raises FailedPreconditionError (`ROLLBACK_CONFLICT`), before anything is undone, if other revisions changed the
-        same memories later; `force` discards these changes. `preview` changes nothing and returns the conflicts.
-        `expected_revision`: the `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a
-        newer one. What was undone until then stays so; a call with the `newest_revision` of a new preview undoes the
-        rest.
+        Raises FailedPreconditionError (`ROLLBACK_CONFLICT`) if other revisions changed the same memories later; `force`
+        discards these changes. `preview` changes nothing and returns the conflicts. `expected_revision`: the
+        `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a newer one.
+
+        ```python
+        plan = client.rollback_session("chat_001", preview=True)
+        print([change.uri for change in plan.changes], [conflict.uri for conflict in plan.conflicts])
+        ```
         """
-        request = session_service_pb2.ListArchivesRequest(session=session, page_size=_PAGE)
-        archives: list[session_service_pb2.Archive] = []
-        async for page in self._connection.pages(self._connection.stubs.sessions.ListArchives, request):
-            archives += page.archives
-        applied = await self._applied_revisions(archives)
-        plans = [await self.rollback(number, preview=True, expected_revision=expected_revision) for number in applied]
-        result = _join_previews(plans, set(applied))
-        result["open_commits"] = sum(archive.state == session_service_pb2.ARCHIVE_STATE_PENDING for archive in archives)
-        if preview or not (result["changes"] or result["changes_omitted"]):
-            return result
-        if (result["conflicts"] or result["conflicts_omitted"]) and not force:
-            named = ", ".join(conflict["uri"] for conflict in result["conflicts"][:3])
-            raise FailedPreconditionError(
-                f"other revisions changed memories of the session later: {named or 'too many to name'}",
-                code="FAILED_PRECONDITION",
-                reason="ROLLBACK_CONFLICT",
-            )
-        newest = result["newest_revision"]
-        for number in applied:
-            done = await self.rollback(number, force=force, expected_revision=newest)
-            if done["revision"]:
-                newest = done["revision"]
-                result["revisions"].append(newest)
-        return result
-
-    async def _applied_revisions(self, archives: Sequence[session_service_pb2.Archive]) -> list[int]:
-        """Returns the revisions that commits of the archives and their proposals made and no rollback has undone,
-        newest first. A rollback that was undone itself does not count."""
-        finished = [archive for archive in archives if archive.state != session_service_pb2.ARCHIVE_STATE_PENDING]
-        if not finished:
-            return []
-        uris = {archive.uri for archive in finished}
-        # A commit without a revision tells nothing about when its proposal was accepted.
-        oldest = min(archive.revision for archive in finished)
-        undone: set[int] = set()
-        applied = []
-        async for revision in self.revisions():
-            number = revision["number"]
-            if number < oldest:
-                break
-            if revision["rolled_back_by"] and revision["rolled_back_by"] not in undone:
-                undone.add(number)
-            elif revision["archive_uri"] in uris and revision["origin"] in ("commit", "proposal"):
-                applied.append(number)
-        return applied
+        request = wire.RollbackSessionRequest(
+            session=session,
+            preview=preview,
+            force=force,
+            expected_revision=expected_revision,
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.history.RollbackSession, request)
+        answer = to_json(response)
+        return SessionRollback({**answer, "changes": [change_values(change) for change in response.changes]})
 
     async def activity(self, days: int = 30) -> Activity:
-        """Counts the messages and the changes of memories of each of the last `days` days in UTC, at most 366."""
+        """Counts the messages and the changes of memories of each of the last `days` days in UTC, at most 366.
+
+        ```python
+        for day in client.activity(7).days:
+            print(day.day.date(), day.messages, day.memory_versions)
+        ```
+        """
         request = wire.GetActivityRequest(days=days)
         response = await self._connection.call(self._connection.stubs.history.GetActivity, request)
-        return cast(Activity, to_json(response))
+        return Activity(to_json(response))
 
     async def message_memories(
         self, session: str, message_id: str, view: ViewName = "abstract"
@@ -245,13 +243,18 @@ class UserHistory:
         """Lists memories that came from a message: of each the newest version that names it, current or not.
 
         Raises NotFoundError for an unknown session or message.
+
+        ```python
+        for memory in client.message_memories("chat_001", "message_7"):
+            print(memory.uri, memory.version)
+        ```
         """
         request = wire.ListMessageMemoriesRequest(
             session=session, message_id=message_id, view=view_number(view), page_size=_PAGE
         )
         async for page in self._connection.pages(self._connection.stubs.history.ListMessageMemories, request):
             for memory in page.memories:
-                yield cast(Memory, to_json(memory))
+                yield Memory(to_json(memory))
 
 
 class BlockingUserHistory:
@@ -265,38 +268,7 @@ class BlockingUserHistory:
     message_memories = blocking_iter(UserHistory.message_memories)
 
 
-def changed_memory(change: WireMessage) -> ChangedMemory:
-    """Returns a change without the fields that only commits have."""
+def change_values(change: WireMessage) -> dict[str, Any]:
+    """Returns the values of a ChangedMemory, without the fields that only commits have."""
     found: dict[str, Any] = to_json(change)
-    return cast(ChangedMemory, {name: found[name] for name in ChangedMemory.__annotations__})
-
-
-def _join_previews(plans: Sequence[RollbackResult], own: Set[int]) -> SessionRollback:
-    """Returns the previews of several rollbacks, newest first, as one. `own`: the revisions that they undo, whose
-    changes are no conflicts."""
-    changes: dict[str, ChangedMemory] = {}
-    conflicts: dict[str, set[int]] = {}
-    for plan in plans:
-        for change in plan["changes"]:
-            first = changes.get(change["uri"], change)
-            if _lacks_texts(first) or _lacks_texts(change):
-                # One text without the other would look like a new or a deleted memory.
-                changes[change["uri"]] = {**change, "before": "", "after": ""}
-            else:
-                changes[change["uri"]] = {**change, "before": first["before"]}
-        for conflict in plan["conflicts"]:
-            conflicts.setdefault(conflict["uri"], set()).update(set(conflict["revisions"]) - own)
-    return SessionRollback(
-        revisions=[],
-        changes=list(changes.values()),
-        conflicts=[RollbackConflict(uri=uri, revisions=sorted(later)) for uri, later in conflicts.items() if later],
-        newest_revision=max((plan["newest_revision"] for plan in plans), default=0),
-        open_commits=0,
-        texts_omitted=any(plan["texts_omitted"] for plan in plans),
-        changes_omitted=sum(plan["changes_omitted"] for plan in plans),
-        conflicts_omitted=sum(plan["conflicts_omitted"] for plan in plans),
-    )
-
-
-def _lacks_texts(change: ChangedMemory) -> bool:
-    return not change["before"] and not change["after"]
+    return {name: found[name] for name in ChangedMemory.__annotations__}

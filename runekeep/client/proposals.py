@@ -1,20 +1,22 @@
 """Review of what commits would change: proposals, and decisions about their operations."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, cast
+from datetime import datetime
+from typing import Any, Literal
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
-from runekeep.client.history import ChangedMemory, changed_memory
+from runekeep.client.history import ChangedMemory, change_values
 from runekeep.client.memories.requests import field_value
 from runekeep.client.wire.proto_json import to_json
-from runekeep.client.wire.values import Extractor, Scalar
+from runekeep.client.wire.result import Result
+from runekeep.client.wire.values import Extractor, MessageRange, Scalar
 from runekeep.v1 import proposal_service_pb2 as wire
 
 _PAGE = 200
 
 
-class Proposal(TypedDict):
+class Proposal(Result):
     """Operations of one commit that wait for review, or waited. `task_id`, the task of the commit, names it.
     `expire_time`: it is deleted then, decided or not."""
 
@@ -23,12 +25,12 @@ class Proposal(TypedDict):
     archive_uri: str
     open_operations: int
     total_operations: int
-    create_time: str | None
-    expire_time: str | None
+    create_time: datetime | None
+    expire_time: datetime | None
     extractor: Extractor | None
 
 
-class ProposalProblem(TypedDict):
+class ProposalProblem(Result):
     """Why an operation cannot be applied. `reason`: `changed_since`, or a reason as in the result of a task."""
 
     number: int
@@ -36,7 +38,7 @@ class ProposalProblem(TypedDict):
     message: str
 
 
-class ProposedOperation(TypedDict):
+class ProposedOperation(Result):
     """One operation. A decided one has only the keys up to `revision`, the others are empty.
 
     `revision`: of an accepted one, the revision that it is in; 0: all of it was there already. `changes`: what it would
@@ -54,7 +56,7 @@ class ProposedOperation(TypedDict):
     changes: list[ChangedMemory]
     given: list[dict[str, Any]]
     reason: str
-    ranges: list[dict[str, int]]
+    ranges: list[MessageRange]
     removes: bool
     edited: bool
     problem: ProposalProblem | None
@@ -62,7 +64,7 @@ class ProposedOperation(TypedDict):
     texts_omitted: bool
 
 
-class ProposalDetails(TypedDict):
+class ProposalDetails(Result):
     """A proposal with its operations. `newest_revision`: of the user's memories, for `expected_revision`.
     `texts_omitted`: some operations have `texts_omitted`."""
 
@@ -72,7 +74,7 @@ class ProposalDetails(TypedDict):
     texts_omitted: bool
 
 
-class AcceptResult(TypedDict):
+class AcceptResult(Result):
     """`revision` 0: nothing was changed. `accepted`: operations that are accepted now, of those that were asked for.
     `not_applied`: operations that stay open, and why."""
 
@@ -88,20 +90,33 @@ class UserProposals:
     _connection: Connection
 
     async def proposals(self, session: str = "", *, include_decided: bool = False) -> AsyncGenerator[Proposal, None]:
-        """Lists proposals with open operations, newest first; with `session` only those of that session."""
+        """Lists proposals with open operations, newest first; with `session` only those of that session.
+
+        ```python
+        for proposal in client.proposals():
+            print(proposal.task_id, proposal.open_operations)
+        ```
+        """
         request = wire.ListProposalsRequest(session=session, include_decided=include_decided, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.proposals.ListProposals, request):
             for proposal in page.proposals:
-                yield cast(Proposal, to_json(proposal))
+                yield Proposal(to_json(proposal))
 
     async def get_proposal(self, task_id: str) -> ProposalDetails:
-        """Returns a proposal, and what each open operation would change now. Raises NotFoundError."""
+        """Returns a proposal, and what each open operation would change now. Raises NotFoundError.
+
+        ```python
+        for proposal in client.proposals():
+            for operation in client.get_proposal(proposal.task_id).operations:
+                print(operation.number, operation.action, operation.uris)
+        ```
+        """
         request = wire.GetProposalRequest(task_id=task_id)
         response = await self._connection.call(self._connection.stubs.proposals.GetProposal, request)
         answer = to_json(response)
         for shown, operation in zip(answer["operations"], response.operations, strict=True):
-            shown["changes"] = [changed_memory(change) for change in operation.changes]
-        return cast(ProposalDetails, answer)
+            shown["changes"] = [change_values(change) for change in operation.changes]
+        return ProposalDetails(answer)
 
     async def accept_proposal(
         self,
@@ -115,6 +130,11 @@ class UserProposals:
 
         An operation that no longer fits the memories stays open. Raises FailedPreconditionError (`PROPOSAL_DECIDED`)
         for a refused one, and AbortedError (`VERSION_MISMATCH`) if there is a newer revision than `expected_revision`.
+
+        ```python
+        for proposal in client.proposals():
+            print(client.accept_proposal(proposal.task_id).revision)
+        ```
         """
         request = wire.AcceptProposalRequest(
             task_id=task_id,
@@ -123,7 +143,7 @@ class UserProposals:
             request_id=request_id or new_request_id(),
         )
         answer = await self._connection.call(self._connection.stubs.proposals.AcceptProposal, request)
-        return cast(AcceptResult, to_json(answer))
+        return AcceptResult(to_json(answer))
 
     async def edit_proposal(
         self, task_id: str, number: int, fields: Mapping[str, Scalar], *, request_id: str | None = None
@@ -131,6 +151,11 @@ class UserProposals:
         """Replaces values of an open write or edit, by field; it still has to be accepted.
 
         Raises InvalidArgumentError for values that cannot be applied, and FailedPreconditionError (`PROPOSAL_DECIDED`).
+
+        ```python
+        for proposal in client.proposals():
+            client.edit_proposal(proposal.task_id, 1, {"content": "Green tea."})
+        ```
         """
         request = wire.EditProposalRequest(
             task_id=task_id,
@@ -139,7 +164,7 @@ class UserProposals:
             request_id=request_id or new_request_id(),
         )
         answer = await self._connection.call(self._connection.stubs.proposals.EditProposal, request)
-        return cast(Proposal, to_json(answer.proposal))
+        return Proposal(to_json(answer.proposal))
 
     async def refuse_proposal(
         self, task_id: str, numbers: Sequence[int] = (), *, request_id: str | None = None
@@ -147,12 +172,17 @@ class UserProposals:
         """Refuses operations and deletes their text; without `numbers` all open ones.
 
         Raises FailedPreconditionError (`PROPOSAL_DECIDED`) for an accepted one.
+
+        ```python
+        for proposal in client.proposals():
+            client.refuse_proposal(proposal.task_id, [2])
+        ```
         """
         request = wire.RefuseProposalRequest(
             task_id=task_id, numbers=numbers, request_id=request_id or new_request_id()
         )
         answer = await self._connection.call(self._connection.stubs.proposals.RefuseProposal, request)
-        return cast(Proposal, to_json(answer.proposal))
+        return Proposal(to_json(answer.proposal))
 
 
 class BlockingUserProposals:

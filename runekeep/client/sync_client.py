@@ -1,5 +1,6 @@
 """The blocking client. Its methods are declared in the rooms, below their coroutines."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,11 +15,12 @@ from runekeep.client.memories.documents import BlockingUserDocuments
 from runekeep.client.memories.memories import BlockingUserMemories
 from runekeep.client.memories.recall import BlockingUserRecall
 from runekeep.client.proposals import BlockingUserProposals
-from runekeep.client.sessions.results import AutoCommit
+from runekeep.client.sessions.results import AutoCommit, AutoCommitRules
 from runekeep.client.sessions.session import Session
 from runekeep.client.sessions.user_sessions import BlockingUserSessions
 from runekeep.client.spaces.erasure import BlockingUserErasures
 from runekeep.client.spaces.transfer import BlockingUserTransfers
+from runekeep.client.spaces.users import BlockingAccountUsers
 from runekeep.client.tasks.tasks import BlockingUserTasks
 from runekeep.client.turns.user_turns import BlockingUserTurns
 
@@ -35,6 +37,7 @@ class Client(
     BlockingUserProposals,
     BlockingUserErasures,
     BlockingUserTransfers,
+    BlockingAccountUsers,
     BlockingWrapper[AsyncClient],
 ):
     """Calls one server as one user; see AsyncClient. Any number of threads may share it."""
@@ -66,11 +69,22 @@ class Client(
 
     @property
     def address(self) -> str:
+        """The address of the server.
+
+        ```python
+        print(client.address)
+        ```
+        """
         return self._wrapped.address
 
     @property
     def admin(self) -> Admin:
-        """Calls of operators. The client's key or certificate must have the scope admin."""
+        """Calls of operators. The client's key or certificate must have the scope admin.
+
+        ```python
+        print(client.admin.status().version)
+        ```
+        """
         return Admin(self._wrapped.admin)
 
     def __enter__(self) -> Self:
@@ -82,11 +96,22 @@ class Client(
         self.close()
 
     def session(self, session_id: str | None = None) -> Session:
-        """Returns a session. Its first use creates it on the server if it does not exist. None: a new id."""
+        """Returns a session. Its first use creates it on the server if it does not exist. None: a new id.
+
+        ```python
+        session = client.session("chat_001")
+        session.add_message("user", "I live in Lisbon")
+        ```
+        """
         return Session(self._wrapped.session(session_id))
 
     def get_session(self, session_id: str, auto_create: bool = False) -> Session:
-        """Returns a session by id or URI. Raises NotFoundError if it does not exist, unless `auto_create`."""
+        """Returns a session by id or URI. Raises NotFoundError if it does not exist, unless `auto_create`.
+
+        ```python
+        print(client.get_session("chat_001").info().message_count)
+        ```
+        """
         return Session(event_loop_thread().run(self._wrapped.get_session(session_id, auto_create)))
 
     def create_session(
@@ -94,13 +119,17 @@ class Client(
         session_id: str = "",
         *,
         title: str = "",
-        memory_policy: dict[str, Any] | None = None,
-        auto_commit: AutoCommit | None = None,
+        memory_policy: Mapping[str, Any] | None = None,
+        auto_commit: AutoCommit | AutoCommitRules | None = None,
         request_id: str | None = None,
     ) -> Session:
         """Creates a session. `memory_policy` holds for its commits; `auto_commit` None: no automatic commits.
 
         Raises AlreadyExistsError if the id is taken.
+
+        ```python
+        session = client.create_session("chat_001", title="Holidays", auto_commit={"message_count": 20})
+        ```
         """
         made = self._wrapped.create_session(
             session_id, title=title, memory_policy=memory_policy, auto_commit=auto_commit, request_id=request_id

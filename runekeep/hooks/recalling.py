@@ -33,5 +33,5 @@ async def recall_for(client: AsyncClient, event: HookEvent, budgets: Budgets) ->
         if not query:
             return ""
         found = await client.recall(query, event.session_id, token_budget=budgets.prompt)
-    texts = [text for text in (found["stable_text"], found["text"]) if text]
+    texts = [text for text in (found.stable_text, found.text) if text]
     return wrap_memory("\n\n".join(texts)) if texts else ""

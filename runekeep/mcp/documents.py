@@ -37,9 +37,9 @@ def add_documents(server: MCPServer, callers: Callers, token_budget: int) -> Non
         except ToolError as error:
             # Of any other error the SDK would log the trace, and tell the client nothing.
             raise MCPError(code=INTERNAL_ERROR, message=str(error)) from error
-        if not found["stable_text"]:
+        if not found.stable_text:
             return "Nothing is remembered about the user yet."
-        return wrap_memory(found["stable_text"])
+        return wrap_memory(found.stable_text)
 
 
 async def _read(client: AsyncClient, uri: str, token_budget: int) -> str:
@@ -48,4 +48,4 @@ async def _read(client: AsyncClient, uri: str, token_budget: int) -> str:
     if "." in uri.rpartition("/")[2]:
         return cut_text(await client.read(uri, characters=(0, token_budget * BYTES_PER_TOKEN)), token_budget)
     found = await client.tree(uri, level_limit=2)
-    return fit_lines((entry["uri"] for entry in found["entries"]), token_budget, "({} more; read a directory below.)")
+    return fit_lines((entry.uri for entry in found.entries), token_budget, "({} more; read a directory below.)")

@@ -122,9 +122,9 @@ class Proxy:
         found = await self._memory.recall(request.headers, turn.query)
         if found is None:
             return _Prepared(content, "unavailable", kept)
-        if not found["stable_text"] and not found["text"]:
+        if not found.stable_text and not found.text:
             return _Prepared(content, "nothing", kept)
-        changed = dialect.with_memory(body, place, found["stable_text"], found["text"])
+        changed = dialect.with_memory(body, place, found.stable_text, found.text)
         # In ASCII, which can also hold half a surrogate pair.
         return _Prepared(json.dumps(changed).encode(), "added", kept)
 

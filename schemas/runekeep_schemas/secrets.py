@@ -6,8 +6,9 @@ form of its own, such as a password that the text does not call one, is not foun
 The token forms are those that the providers document for scanning. detect-secrets (1.5) was tried instead: it finds
 lines to review rather than the secrets to remove, and expects assignments in source code rather than sentences.
 
-Run as a script, this module reads a JSON array of texts from standard input and writes the array of their results. It
-uses the standard library alone, so that it starts fast: see `runekeep_server.protocol.secret_scan`.
+Run as a script, this module reads a JSON array of texts from standard input and writes the array of their results. Its
+argument limits its processor time, in seconds. It uses the standard library alone, so that it starts fast: see
+`runekeep_server.protocol.secret_scan`.
 """
 
 import json
@@ -265,5 +266,9 @@ def _is_card(digits: str) -> bool:
 
 
 if __name__ == "__main__":
+    import resource
+
     os.nice(10)
+    limit = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
     json.dump([withhold(text) for text in json.load(sys.stdin.buffer)], sys.stdout)

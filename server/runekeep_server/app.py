@@ -72,7 +72,9 @@ class Service:
 class Lifecycle:
     """Hooks around serving, which the builders of services register."""
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: RequestBodies) -> None:
+        self.bodies = bodies
+        """Bounds what all calls of this server hold of their requests."""
         self.calls: CallParts | None = None
         """The steps before the services. None means those of the mode development."""
         self.probe: Probe | None = None
@@ -119,11 +121,11 @@ class Lifecycle:
             async with asyncio.timeout(seconds):
                 outcomes = await asyncio.gather(*(hook() for hook in self._drain), return_exceptions=True)
         except TimeoutError:
-            _log.warning("drain took too long", seconds=seconds)
+            _log.warning("drain_timed_out", seconds=seconds)
             return
         for outcome in outcomes:
             if isinstance(outcome, Exception):
-                _log.error("drain hook failed", exc_info=outcome)
+                _log.error("drain_hook_failed", exc_info=outcome)
 
     async def close(self) -> None:
         """Runs each close hook once. Logs failures."""
@@ -131,7 +133,7 @@ class Lifecycle:
             try:
                 await self._close.pop()()
             except Exception as error:
-                _log.error("close hook failed", exc_info=error)
+                _log.error("close_hook_failed", exc_info=error)
 
 
 ServicesFactory = Callable[[Settings, Lifecycle], Awaitable[Sequence[Service]]]
@@ -143,7 +145,7 @@ class App:
     def __init__(self, settings: Settings, services_factory: ServicesFactory) -> None:
         self._settings = settings
         self._services_factory = services_factory
-        self._lifecycle = Lifecycle()
+        self._lifecycle = Lifecycle(RequestBodies(settings))
         self._health = Health()
         self._follower: Follower | None = None
         self._servers: list[grpc.aio.Server] = []
@@ -154,9 +156,8 @@ class App:
     async def start(self) -> None:
         """Starts to serve. Raises StartError, and whatever the factory raises; then everything that was opened is
         closed."""
-        bodies = RequestBodies(self._settings)
         addresses = [address for address in (self._settings.address, self._settings.internal_address) if address]
-        chains = [CallChain(self._settings, bodies) for _ in addresses]
+        chains = [CallChain(self._settings, self._lifecycle.bodies) for _ in addresses]
         options = channel_options(self._settings)
         self._servers = [grpc.aio.server(interceptors=[chain], options=options) for chain in chains]
         with contextlib.ExitStack() as sockets:
@@ -342,7 +343,7 @@ async def serve(settings: Settings, services_factory: ServicesFactory) -> None:
     # As many threads as Python's default. Exports, blobs, searches and answers share them.
     loop.set_default_executor(FairThreads(min(32, (os.cpu_count() or 1) + 4), "shared"))
     for variable, meant in suspicious_variables(os.environ):
-        _log.warning("unknown setting", variable=variable, meant=meant)
+        _log.warning("setting_unknown", variable=variable, meant=meant)
     asked_to_end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _first_signal, loop, number, asked_to_end)
@@ -394,4 +395,4 @@ def _first_signal(loop: asyncio.AbstractEventLoop, number: int, asked_to_end: as
 
 def _log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # asyncio's own handler would print the texts of exceptions.
-    _log.error("fault outside of a call", what=context["message"], exc_info=context.get("exception"))
+    _log.error("loop_fault", what=context["message"], exc_info=context.get("exception"))

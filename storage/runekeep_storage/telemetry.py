@@ -19,7 +19,7 @@ TRANSACTIONS = metrics.histogram(
     ["kind"],
 )
 DAMAGED_DATA = metrics.counter(
-    "runekeep_damaged_data_total",
+    "runekeep_data_damaged_total",
     "Reads that met stored bytes that are not what was written, by `kind`: `blob`, `database` or `missing_blob`.",
     ["kind"],
 )
@@ -27,7 +27,7 @@ DATABASE_DAMAGED = metrics.gauge(
     "runekeep_database_damaged", "1 from when SQLite's file was found damaged to the end of the process: no writes."
 )
 DAMAGED_BLOBS = metrics.gauge(
-    "runekeep_damaged_blobs", "Blobs known to be damaged or missing, by `kind`, `damaged` or `missing`.", ["kind"]
+    "runekeep_blobs_damaged", "Blobs known to be damaged or missing, by `kind`, `damaged` or `missing`.", ["kind"]
 )
 CHECK_ENDED = metrics.gauge(
     "runekeep_data_check_timestamp_seconds",

@@ -188,16 +188,16 @@ from runekeep import Client, TextPart
 with Client("127.0.0.1:7433", user="robin") as client:
     session = client.session("kitchen")
     session.add_message("user", [TextPart("Tea, please.")])
-    for update in client.watch_task(session.commit()["task_id"]):
-        if update["kind"] == "ended":
-            print(update["task"]["status"])
-    best = client.find("tea")["results"][0]
-    score: float = best["score"]
+    for update in client.watch_task(session.commit().task_id):
+        if update.kind == "ended":
+            print(update.task.status)
+    best = client.find("tea").results[0]
+    score: float = best.score
 """
 SLIPS = (
     'session.add_message("robot", [])',
     'client.find("tea", limit="3")',
-    'client.find("tea")["found"]',
+    'client.find("tea").found',
     "client.forget()",
 )
 

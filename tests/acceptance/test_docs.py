@@ -189,10 +189,11 @@ def test_the_tools_of_the_first_agent_run_as_they_stand(address: str) -> None:
     code = example(FIRST_AGENT, "tools.py")
     assert DEFAULT_ADDRESS in code
     printed = finished([sys.executable, "-c", code.replace(DEFAULT_ADDRESS, address)])
-    updates = [ast.literal_eval(line) for line in printed.splitlines()]
-    assert updates[-3]["task"]["status"] == "completed"
-    assert any("tea" in json.dumps(item) for item in updates[-2])
-    assert updates[-1]["operations"]["adds"]
+    *lines, added = printed.splitlines()
+    status, *found = lines[lines.index("ended") + 1 :]
+    assert status.startswith("completed ") and any("tea" in line for line in found)
+    assert sum(bool(re.match(r"\d\.\d\d viking://", line)) for line in found) == 3
+    assert ast.literal_eval(added)
 
 
 def test_the_agent_with_a_model_runs_as_it_stands(address: str) -> None:
@@ -250,9 +251,8 @@ def test_the_sessions_of_the_page_run_as_they_stand(address: str) -> None:
     assert re.fullmatch(r"3 live messages, \d+ tokens", live)
     garden = "viking://user/robin/sessions/garden"
     assert archived == f"{garden}/history/archive_001 of the first three; 1 stays live"
-    assert ast.literal_eval(rules)["idle"] == 600
-    taken = [(of["start_sequence"], of["end_sequence"]) for of in ast.literal_eval(archives)]
-    assert taken == [(4, 5), (1, 3)]
+    assert float(rules) == 600
+    assert ast.literal_eval(archives) == [(4, 5), (1, 3)]
 
     lines = re.findall(r"^    runekeep (session .*)$", page.read_text(), re.MULTILINE)
     assert len(lines) >= 5

@@ -102,6 +102,13 @@ async def test_a_task_is_followed_to_its_end(http: httpx2.AsyncClient, served: t
     assert messages[-2][1]["ended"]["state"] == "TASK_STATE_COMPLETED"
 
 
+@pytest.mark.parametrize("path", [f"{SESSIONS}/StreamMessages", "runekeep.v1.SpaceService/ImportSpace"])
+async def test_a_method_that_takes_a_stream_says_where_it_is_served(http: httpx2.AsyncClient, path: str) -> None:
+    answer = await http.post(path, content=envelope({}), headers={"content-type": "application/connect+json"})
+    assert answer.status_code == 501 and answer.json()["code"] == "unimplemented"
+    assert path in answer.json()["message"] and "gRPC" in answer.json()["message"]
+
+
 async def test_an_error_of_a_stream_is_its_last_envelope(http: httpx2.AsyncClient) -> None:
     answer = await http.post(
         f"{TASKS}/WatchTask",

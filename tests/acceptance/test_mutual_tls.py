@@ -83,7 +83,7 @@ def test_a_commit_in_the_mode_mesh_while_the_authority_is_replaced(fleet: Proces
     first = {file: Path(file).read_bytes() for file in pki.of_agent().values()}
 
     def replaced(times: int) -> None:
-        until(lambda: fleet.log("data").count("certificates replaced") == times)
+        until(lambda: fleet.log("data").count("certificates_replaced") == times)
 
     with Client(f"https://{fleet.address}", **pki.of_agent()) as client:
         remembered(client, "one", "I live in Ghent with my sister.")

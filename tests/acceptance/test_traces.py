@@ -157,7 +157,7 @@ def _told_whole(address: str) -> Samples:
 
     def whole() -> bool:
         found.append(scraped(address))
-        return found[-1]["runekeep_standing_known", {}] == 1 and bool(found[-1].all("runekeep_index_points"))
+        return found[-1]["runekeep_backlog_known", {}] == 1 and bool(found[-1].all("runekeep_index_points"))
 
     until(whole)
     return found[-1]
@@ -262,7 +262,7 @@ def test_the_log_lines_of_a_commit_name_its_trace(story: Story) -> None:
         told = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
         return [line for line in told if all(line.get(name) == value for name, value in wanted.items())]
 
-    (call,) = lines(story.server_log, event="call", rpc="SessionService/CommitSession")
+    (call,) = lines(story.server_log, event="call_ended", rpc="SessionService/CommitSession")
     assert call["trace"] == story.trace_id
     (started,) = lines(story.worker_log, event="job_started")
     assert (started["trace"], started["task_id"]) == (story.trace_id, story.task_id)
@@ -299,7 +299,7 @@ def test_the_server_counts_what_was_done(story: Story) -> None:
     assert count["runekeep_relay_points_total", {"part": "passages"}] == 2
     assert count["runekeep_index_points", {}] in range(story.memories + 3), "it is counted once a minute only"
     assert count["runekeep_relay_revisions", {}] == count["runekeep_relay_messages", {}] == 0
-    assert count["runekeep_standing_known", {}] == 1
+    assert count["runekeep_backlog_known", {}] == 1
     calls = {"method": "SessionService/CommitSession", "code": "OK"}
     assert count["runekeep_rpc_seconds_count", calls] == 1
     missed = {"method": "MemoryService/ReadDocument", "code": "NOT_FOUND"}

@@ -124,8 +124,8 @@ async def test_a_scrub_finds_damaged_and_missing_blobs(own_server: Servers, plac
         told = (await asyncio.to_thread(doctor, server))["server.blobs_data"]
         assert told["state"] == "problem" and "2 damaged, 1 missing" in told["found"]
         samples = await asyncio.to_thread(scraped, metrics_address(tmp_path / "data.log"))
-        assert samples["runekeep_damaged_blobs", {"kind": "damaged"}] == 2
-        assert samples["runekeep_damaged_blobs", {"kind": "missing"}] == 1
+        assert samples["runekeep_blobs_damaged", {"kind": "damaged"}] == 2
+        assert samples["runekeep_blobs_damaged", {"kind": "missing"}] == 1
         assert samples["runekeep_data_check_timestamp_seconds", {"data": "blobs"}] > 0
         assert {"blob_damaged", "blob_missing"} == {fault["event"] for fault in server.faults()}
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import grpc
 
+from runekeep import AsyncClient
+from runekeep.client.tasks.results import Task
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, task_service_pb2
 from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
 from tests.support.callers import Caller, said
@@ -96,3 +98,26 @@ async def test_an_endpoint_that_is_away_or_wrong_loses_no_commit_and_no_vector(o
                 assert uri in await found(caller, f"copper {thing}", degraded=False)
         await asyncio.to_thread(server.stop)
     assert KEY not in server.log() and "copper" not in server.log()
+
+
+async def test_a_wait_for_a_session_ends_once_its_memories_are_found(own_server: Servers) -> None:
+    with EmbeddingsApi() as api:
+        server = await asyncio.to_thread(own_server, settings(api))
+        address = server.address
+        async with AsyncClient(address, user="bert") as client, grpc.aio.insecure_channel(address) as channel:
+
+            async def waited(thing: str, timeout: float | None = None) -> Task:
+                async with client.session(thing) as session:
+                    await session.add_message("user", f"I bought a copper {thing}")
+                async with Worker(channel) as worker:
+                    bought = write("preferences", topic=thing, content=f"Bought a copper {thing}")
+                    await worker.deliver((await worker.take()).lease, bought, summary="-")
+                task = await session.wait(timeout)
+                assert task is not None and task["status"] == "completed"
+                return task
+
+            api.otherwise = late(1.0)
+            assert (await waited("kettle"))["pending_memories"] == 0
+            api.otherwise = failure(503)
+            assert (await waited("teapot", timeout=3.0))["pending_memories"] == 1
+        await asyncio.to_thread(server.stop)

@@ -282,7 +282,7 @@ async def is_paused_and_comes_back(scene: Scene, channel: grpc.aio.Channel) -> N
         assert ill.actor.startswith("key:") and 0 < ill.remaining.ToMilliseconds() <= 5000
         address = metrics_address(Path(f"{scene.server.data_dir}.log"))
         # The worker, and all new ones with its key.
-        assert scraped(address)["runekeep_paused_workers", {}] == 2
+        assert scraped(address)["runekeep_workers_paused", {}] == 2
         (finding,) = [one for one in await check_server(scene.server.address, expected=True) if one["check"] == PAUSED]
         assert finding["state"] == "warning" and f"ill ({ill.actor})" in finding["found"]
         # Its pause ends by itself. Then it gets one job at a time, until it has made up for the jobs that it lost.

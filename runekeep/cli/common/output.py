@@ -31,8 +31,8 @@ class Output:
         return self._console
 
     def json(self, value: Any) -> None:
-        """Prints a value as JSON on one line."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        """Prints a value, which may hold results of the client, as JSON on one line."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, default=lambda result: result.to_dict()) + "\n")
         sys.stdout.flush()
 
     def say(self, text: "Text | str", style: str = "") -> None:

@@ -26,7 +26,7 @@ def diff(
     """Show what a commit changed; for a session, its newest finished commit."""
     archive_uri = what
     if "/history/archive_" not in what:
-        done = (one["uri"] for one in client.get_session(what).archives() if one["state"] == "done")
+        done = (one.uri for one in client.get_session(what).archives() if one.state == "done")
         archive_uri = next(done, "")
         if not archive_uri:
             fail("the session has no finished commit yet", "See its commits: `runekeep session show SESSION`.")
@@ -41,19 +41,19 @@ def draw_diff(output: Output, found: "MemoryDiff", *, side_by_side: bool = False
     """Prints every change of a commit, before and after."""
     from rich.text import Text
 
-    counts = found["summary"]
-    head = Text(found["archive_uri"], style="bold cyan")
-    head.append(f"\n{counts['total_adds']} new, {counts['total_updates']} changed, {counts['total_deletes']} deleted")
-    head.append(f"; revision {found['revision']}", style="dim")
+    counts = found.summary
+    head = Text(found.archive_uri, style="bold cyan")
+    head.append(f"\n{counts.total_adds} new, {counts.total_updates} changed, {counts.total_deletes} deleted")
+    head.append(f"; revision {found.revision}", style="dim")
     output.say(head)
-    operations = found["operations"]
-    changes = [("new", "green", change, "", change["after"]) for change in operations["adds"]]
-    changes += [("changed", "yellow", change, change["before"], change["after"]) for change in operations["updates"]]
-    changes += [("deleted", "red", change, change["deleted_content"], "") for change in operations["deletes"]]
+    operations = found.operations
+    changes = [("new", "green", change, "", change.after) for change in operations.adds]
+    changes += [("changed", "yellow", change, change.before, change.after) for change in operations.updates]
+    changes += [("deleted", "red", change, change.deleted_content, "") for change in operations.deletes]
     for word, style, change, before, after in changes:
-        output.say(Text.assemble("\n", (word, f"bold {style}"), f" {change['uri']}"))
-        if change["reason"]:
-            output.say(change["reason"], "italic dim")
+        output.say(Text.assemble("\n", (word, f"bold {style}"), f" {change.uri}"))
+        if change.reason:
+            output.say(change.reason, "italic dim")
         draw_texts(output, before, after, side_by_side=side_by_side)
 
 

@@ -39,10 +39,10 @@ def glob(
         return
     from rich.text import Text
 
-    for entry in found["entries"]:
-        style = "bold blue" if entry["directory"] else "green" if entry["memory_type"] else ""
-        output.say(Text(entry["uri"] + ("/" if entry["directory"] else ""), style=style))
-    if not found["entries"]:
+    for entry in found.entries:
+        style = "bold blue" if entry.directory else "green" if entry.memory_type else ""
+        output.say(Text(entry.uri + ("/" if entry.directory else ""), style=style))
+    if not found.entries:
         output.say(describe_empty_space(client) or "Nothing matches.", "yellow")
     say_truncated(output, found)
 
@@ -86,7 +86,7 @@ def grep(
     truncated, found = len(found) > limit, found[:limit]
     counts: dict[str, int] = {}
     for match in found:
-        counts[match["uri"]] = counts.get(match["uri"], 0) + 1
+        counts[match.uri] = counts.get(match.uri, 0) + 1
     if output.as_json:
         output.json({"counts": counts, "truncated": truncated} if count else {"matches": found, "truncated": truncated})
         return
@@ -109,23 +109,23 @@ def _draw(output: Output, found: "list[GrepMatch]") -> None:
 
     document = ""
     shown = -1
-    lines = {(match["uri"], match["line"]) for match in found}
+    lines = {(match.uri, match.line) for match in found}
     for match in found:
-        if match["uri"] != document:
+        if match.uri != document:
             if document:
                 output.say("")
-            document, shown = match["uri"], -1
+            document, shown = match.uri, -1
             output.say(Text(document, style="bold magenta"))
-        first = match["line"] - len(match["before"])
-        around = [*match["before"], match["text"], *match["after"]]
+        first = match.line - len(match.before)
+        around = [*match.before, match.text, *match.after]
         if shown >= 0 and first > shown + 1 and len(around) > 1:
             output.say("--", "dim")
         for number, text in enumerate(around, first):
-            if number > match["line"] and (document, number) in lines:
+            if number > match.line and (document, number) in lines:
                 # The next match prints this line.
                 break
             if number > shown:
-                output.say(_line(number, text, number == match["line"]))
+                output.say(_line(number, text, number == match.line))
                 shown = number
     if found:
         output.say("")

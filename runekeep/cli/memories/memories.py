@@ -49,15 +49,15 @@ def ls(
         return
     from rich.text import Text
 
-    output.say(Text(found["uri"], style="bold cyan"))
-    for entry in found["entries"]:
+    output.say(Text(found.uri, style="bold cyan"))
+    for entry in found.entries:
         output.say(render_entry_name(entry))
-        if entry["abstract"]:
-            about = Text("    " + " ".join(entry["abstract"].split()), style="dim")
+        if entry.abstract:
+            about = Text("    " + " ".join(entry.abstract.split()), style="dim")
             output.console.print(about, no_wrap=True, overflow="ellipsis")
-    if all(entry["directory"] for entry in found["entries"]) and (nothing := describe_empty_space(client)):
+    if all(entry.directory for entry in found.entries) and (nothing := describe_empty_space(client)):
         output.say(nothing, "yellow")
-    elif not found["entries"]:
+    elif not found.entries:
         output.say("Empty.", "dim")
     say_truncated(output, found)
 
@@ -79,7 +79,7 @@ def tree(
         output.json(found)
         return
     output.console.print(render_tree(found, output.console.width))
-    if all(entry["directory"] for entry in found["entries"]) and (nothing := describe_empty_space(client)):
+    if all(entry.directory for entry in found.entries) and (nothing := describe_empty_space(client)):
         output.say(nothing, "yellow")
     say_truncated(output, found)
 
@@ -134,10 +134,10 @@ def versions(
         return
     rows = [
         (
-            one["version"],
-            one["revision"],
-            format_minute(one["update_time"]),
-            "deleted" if one["deleted"] else one["abstract"],
+            one.version,
+            one.revision,
+            format_minute(one.update_time),
+            "deleted" if one.deleted else one.abstract,
         )
         for one in found
     ]
@@ -154,11 +154,11 @@ def types(client: "Client", output: Output) -> None:
         return
     rows = [
         (
-            one["name"],
-            one["operation_mode"].replace("_", " ") + ("" if one["enabled"] else ", off"),
-            ", ".join(field["name"] for field in one["fields"]),
+            one.name,
+            one.operation_mode.replace("_", " ") + ("" if one.enabled else ", off"),
+            ", ".join(field.name for field in one.fields),
         )
-        for one in found["memory_types"]
+        for one in found.memory_types
     ]
     output.rows(("type", "mode", "fields"), rows, "No types.")
 
@@ -174,25 +174,25 @@ def _parse_range(text: str) -> tuple[int, int] | None:
 
 
 def say_truncated(output: Output, found: "Directory") -> None:
-    if found["truncated"]:
+    if found.truncated:
         output.say("There are more entries; raise --limit.", "yellow")
 
 
 def _draw_memory(output: Output, memory: Any) -> None:
     from rich.text import Text
 
-    head = Text(memory["uri"], style="bold cyan")
-    head.append(f"\n{memory['memory_type']}, version {memory['version']}, revision {memory['revision']}", style="dim")
-    if memory["extractor"]:
-        head.append(f", by {memory['extractor']['engine']}", style="dim")
+    head = Text(memory.uri, style="bold cyan")
+    head.append(f"\n{memory.memory_type}, version {memory.version}, revision {memory.revision}", style="dim")
+    if memory.extractor:
+        head.append(f", by {memory.extractor.engine}", style="dim")
     output.say(head)
-    output.say(memory["content"])
-    rows = [(name, value) for name, value in memory["fields"].items() if name != "content"]
+    output.say(memory.content)
+    rows = [(name, value) for name, value in memory.fields.items() if name != "content"]
     if rows:
         output.rows(("field", "value"), rows, "")
-    for source in memory["sources"]:
-        session = source["session"].rsplit("/", 1)[-1]
-        output.say(f"from {source['message_id']} in {session}", "magenta")
+    for source in memory.sources:
+        session = source.session.rsplit("/", 1)[-1]
+        output.say(f"from {source.message_id} in {session}", "magenta")
 
 
 def render_tree(found: "Directory", width: int) -> "Tree":
@@ -201,16 +201,16 @@ def render_tree(found: "Directory", width: int) -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    root = Tree(Text(found["uri"], style="bold cyan"), guide_style="dim")
+    root = Tree(Text(found.uri, style="bold cyan"), guide_style="dim")
     open_branches = [root]
-    for entry in found["entries"]:
-        del open_branches[entry["depth"] :]
+    for entry in found.entries:
+        del open_branches[entry.depth :]
         room = width - _INDENT * len(open_branches)
         label = render_entry_name(entry, room)
         label.no_wrap, label.overflow = True, "ellipsis"
-        if entry["abstract"] and not entry["directory"]:
+        if entry.abstract and not entry.directory:
             gap = "  " if room - label.cell_len >= MIN_ABSTRACT_WIDTH else "\n  "
-            label.append(f"{gap}{' '.join(entry['abstract'].split())}", style="dim")
+            label.append(f"{gap}{' '.join(entry.abstract.split())}", style="dim")
         open_branches.append(open_branches[-1].add(label))
     return root
 
@@ -220,9 +220,9 @@ def render_entry_name(entry: "DirectoryEntry", width: int = 0) -> "Text":
     any number."""
     from rich.text import Text
 
-    style = "bold blue" if entry["directory"] else "green" if entry["memory_type"] else ""
-    version = f" v{entry['version']}" if entry["version"] > 1 else ""
-    name = entry["name"] + ("/" if entry["directory"] else "")
+    style = "bold blue" if entry.directory else "green" if entry.memory_type else ""
+    version = f" v{entry.version}" if entry.version > 1 else ""
+    name = entry.name + ("/" if entry.directory else "")
     if width:
         name = _without_middle(name, max(width - len(version), _MIN_NAME_WIDTH))
     return Text.assemble((name, style), (version, "yellow"))

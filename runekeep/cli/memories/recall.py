@@ -112,10 +112,10 @@ def recall(
     if output.as_json:
         output.json(found)
         return
-    if texts := [text for text in (found["stable_text"], found["text"]) if text]:
+    if texts := [text for text in (found.stable_text, found.text) if text]:
         output.say("\n\n".join(texts))
     notes = _notes(found)
-    if not found["entries"] and not found["stable_text"] and (nothing := describe_empty_space(client)):
+    if not found.entries and not found.stable_text and (nothing := describe_empty_space(client)):
         notes = [nothing]
     for note in notes:
         typer.secho(note, err=True, dim=True)
@@ -130,13 +130,13 @@ def _quota(text: str) -> tuple[str, tuple[int, int]]:
 
 
 def _notes(found: "RecallResult") -> list[str]:
-    omitted = found["omitted"]
-    entries = format_count(len(found["entries"]), "entry", "entries")
-    notes = [f"{entries}, {format_count(found['tokens'], 'token', 'tokens')}."]
+    omitted = found.omitted
+    entries = format_count(len(found.entries), "entry", "entries")
+    notes = [f"{entries}, {format_count(found.tokens, 'token', 'tokens')}."]
     for number, why in (
-        (omitted["given"], "given to the session before"),
-        (omitted["over_quota"], "over a quota"),
-        (omitted["over_budget"], "without room"),
+        (omitted.given, "given to the session before"),
+        (omitted.over_quota, "over a quota"),
+        (omitted.over_budget, "without room"),
     ):
         if number:
             notes.append(f"Left out: {number} {why}.")

@@ -94,9 +94,9 @@ def find(
     if output.as_json:
         output.json(found)
         return
-    if not found["results"]:
+    if not found.results:
         output.say(describe_empty_space(client) or "Nothing found.", "yellow")
-    for item in found["results"]:
+    for item in found.results:
         output.say(render_result(item))
         if explain:
             output.console.print(render_score_parts(item))
@@ -107,12 +107,12 @@ def find(
 def _say_why(output: Output, found: "SearchExplanation") -> None:
     from runekeep.client.memories.outcomes import describe_outcome
 
-    output.say(describe_outcome(found["outcome"], found["excluded_by"]), "bold")
-    if found["rank"]:
-        output.say(f"Its place is {found['rank']} of {format_count(found['candidates'], 'candidate', 'candidates')}.")
-    if found["without_vector"]:
+    output.say(describe_outcome(found.outcome, found.excluded_by), "bold")
+    if found.rank:
+        output.say(f"Its place is {found.rank} of {format_count(found.candidates, 'candidate', 'candidates')}.")
+    if found.without_vector:
         output.say("It has no vector yet, so it is found by its words alone.", "yellow")
-    for title, item in (("The document:", found["document"]), ("The last result:", found["last"])):
+    for title, item in (("The document:", found.document), ("The last result:", found.last)):
         if item is not None:
             output.say(title)
             output.say(render_result(item))
@@ -130,9 +130,9 @@ def render_result(item: "SearchResult") -> "Text":
     """Returns a search result: score and place, and its text below."""
     from rich.text import Text
 
-    where = item["uri"] if item["kind"] == "memory" else f"{item['uri']} {item['message_id']}"
-    text = Text.assemble((f"{item['score']:.3f} ", "bold yellow"), (item["kind"], "dim"), " ", (where, "cyan"))
-    said = item["abstract"] if item["kind"] == "memory" else item["text"]
+    where = item.uri if item.kind == "memory" else f"{item.uri} {item.message_id}"
+    text = Text.assemble((f"{item.score:.3f} ", "bold yellow"), (item.kind, "dim"), " ", (where, "cyan"))
+    said = item.abstract if item.kind == "memory" else item.text
     text.append(f"\n      {' '.join(said.split())}")
     return text
 
@@ -146,6 +146,6 @@ def render_score_parts(item: "SearchResult") -> "Padding":
     table.add_column("part")
     for column in ("measured", "adds"):
         table.add_column(column, justify="right")
-    for part in item["detail"]["parts"]:
-        table.add_row(part["name"], f"{part['value']:.3f}", f"{part['added']:+.3f}")
+    for part in item.detail.parts:
+        table.add_row(part.name, f"{part.value:.3f}", f"{part.added:+.3f}")
     return Padding(table, (0, 0, 1, 6))

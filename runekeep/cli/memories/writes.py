@@ -80,14 +80,14 @@ def edit(
         changes[field] = Replace(search, replace)
     if not changes:
         raise typer.BadParameter("give FIELD=VALUE, --content or --search", param_hint="FIELD=VALUE")
-    base = base_version or client.get_memory(uri, view="abstract")["version"]
+    base = base_version or client.get_memory(uri, view="abstract").version
     _show(output, client.edit_memory(uri, changes, base_version=base), base)
 
 
 @client_command
 def delete(client: "Client", output: Output, uri: Uri, base_version: Base = None) -> None:
     """Delete a memory. Its versions stay readable."""
-    base = base_version or client.get_memory(uri, view="abstract")["version"]
+    base = base_version or client.get_memory(uri, view="abstract").version
     _show(output, client.delete_memory(uri, base_version=base), base)
 
 
@@ -124,10 +124,8 @@ def _show(output: Output, memory: "Memory", base_version: int) -> None:
         return
     from rich.text import Text
 
-    unchanged = memory["version"] == base_version
-    word, style = (
-        ("unchanged", "dim") if unchanged else ("deleted", "red") if memory["deleted"] else ("written", "green")
-    )
-    line = Text.assemble((word, style), " ", (memory["uri"], "bold cyan"))
-    line.append(f"\nversion {memory['version']}, revision {memory['revision']}", style="dim")
+    unchanged = memory.version == base_version
+    word, style = ("unchanged", "dim") if unchanged else ("deleted", "red") if memory.deleted else ("written", "green")
+    line = Text.assemble((word, style), " ", (memory.uri, "bold cyan"))
+    line.append(f"\nversion {memory.version}, revision {memory.revision}", style="dim")
     output.say(line)

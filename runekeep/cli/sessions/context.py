@@ -7,7 +7,7 @@ import typer
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import SessionId, client_command
 from runekeep.cli.common.output import Output
-from runekeep.cli.sessions.messages import message_to_json, render_message
+from runekeep.cli.sessions.messages import render_message
 
 if TYPE_CHECKING:
     from runekeep.client.sync_client import Client
@@ -23,17 +23,7 @@ def context(
     """Show what a model needs to continue a conversation: overview, archived messages, live messages."""
     found = client.get_session(session).context(token_budget)
     if output.as_json:
-        output.json(
-            {
-                "overview": found.overview,
-                "overview_uri": found.overview_uri,
-                "pending_messages": [message_to_json(message) for message in found.pending],
-                "live_messages": [message_to_json(message) for message in found.live],
-                "tokens": found.tokens,
-                "omitted_messages": found.omitted_messages,
-                "overview_omitted": found.overview_omitted,
-            }
-        )
+        output.json(found)
         return
     if found.overview:
         output.say(found.overview_uri, "bold cyan")

@@ -43,7 +43,10 @@ def ingest(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Transcript.")],
     form: Annotated[
         str,
-        typer.Option("--form", help="chat, chatgpt, claude, claude-code, codex, locomo, or auto to detect it."),
+        typer.Option(
+            "--form",
+            help="chat, chatgpt, claude, claude-code, codex, letta, locomo, mem0, openviking, zep; auto detects it.",
+        ),
     ] = "auto",
     session: Annotated[
         str, typer.Option("--session", help="Session for a chat that names none (default: the file name).")
@@ -72,8 +75,9 @@ def ingest(
     Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. The exports of
     ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each
     conversation, the oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or
-    Codex becomes one session. A command that was interrupted is started again: it adds nothing twice. The exit
-    status is 1 if a commit fails.
+    Codex becomes one session. Memories of mem0, packs of OpenViking, agent files of Letta and messages of Zep become
+    sessions with the words as they are. A command that was interrupted is started again: it adds nothing twice. The
+    exit status is 1 if a commit fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError
@@ -179,7 +183,7 @@ def _ingest_batches(
             if not wait:
                 progress.advance(done)
         for one in committed if wait else ():
-            if one.commit["task_id"]:
+            if one.commit.task_id:
                 one.task = _follow(clients[one.user], one, progress, done)
             progress.advance(done)
         progress.update(done, description="commits")
@@ -233,12 +237,12 @@ def _commit(session: "Session", policy: dict[str, Any] | None) -> "Commit":
 
 def _follow(client: "Client", one: CommittedBatch, progress: "Progress", bar: Any) -> "Task":
     name = one.batch.session_id[:16]
-    for update in client.watch_task(one.commit["task_id"]):
-        if update["kind"] == "progress":
-            phase = (update["progress"]["phase"] or "").replace("_", " ")
-            progress.update(bar, description=f"{name} {phase} {update['progress']['percent']}%"[:30])
-        elif update["kind"] == "ended":
-            return update["task"]
+    for update in client.watch_task(one.commit.task_id):
+        if update.kind == "progress":
+            phase = (update.progress.phase or "").replace("_", " ")
+            progress.update(bar, description=f"{name} {phase} {update.progress.percent}%"[:30])
+        elif update.kind == "ended":
+            return update.task
     raise AssertionError("a watch ends with the task")
 
 
@@ -248,7 +252,7 @@ def _report(output: Output, committed: list[CommittedBatch], left_out: int) -> N
     memories: Counter[str] = Counter()
     for one in committed:
         if result := _applied(one):
-            memories.update(result["memories_extracted"])
+            memories.update(result.memories_extracted)
     summary = {
         "messages": sum(len(one.batch.messages) for one in committed),
         "left_out_lines": left_out,
@@ -267,7 +271,7 @@ def _report(output: Output, committed: list[CommittedBatch], left_out: int) -> N
         output.json({**summary, "details": details})
     else:
         _draw(output, committed, words, summary)
-    if any(one.task and one.task["status"] != "completed" for one in committed):
+    if any(one.task and one.task.status != "completed" for one in committed):
         raise typer.Exit(FAILED)
 
 
@@ -280,16 +284,14 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
     rows = []
     for one, word in zip(committed, words, strict=True):
         result = _applied(one)
-        ended_badly = one.task is not None and one.task["status"] in ("failed", "cancelled")
+        ended_badly = one.task is not None and one.task.status in ("failed", "cancelled")
         rows.append(
             (
                 one.batch.session_id,
                 len(one.batch.messages),
                 Text(word.replace("_", " "), style="red" if ended_badly else styles.get(word, "dim")),
                 "" if result is None else format_changes(result),
-                one.task["error"]["message"]
-                if one.task and one.task["status"] == "failed" and one.task["error"]
-                else "",
+                one.task.error.message if one.task and one.task.status == "failed" and one.task.error else "",
             )
         )
     output.rows(("session", "messages", "outcome", "memories", "error"), rows, "No commits.", stack=True)
@@ -309,18 +311,18 @@ def _draw(output: Output, committed: list[CommittedBatch], words: list[str], sum
 
 
 def _outcome(one: CommittedBatch) -> str:
-    if one.commit["status"] == "skipped":
+    if one.commit.status == "skipped":
         return "skipped"
     if one.task is None:
         return "queued"
-    result = one.task["result"]
-    return result["outcome"] if result is not None else one.task["status"]
+    result = one.task.result
+    return result.outcome if result is not None else one.task.status
 
 
 def _applied(one: CommittedBatch) -> "CommitResult | None":
-    return one.task["result"] if one.task and one.task["status"] == "completed" else None
+    return one.task.result if one.task and one.task.status == "completed" else None
 
 
 def _yielded_nothing(one: CommittedBatch) -> bool:
     result = _applied(one)
-    return result is not None and not result["total_adds"] + result["total_updates"] + result["total_deletes"]
+    return result is not None and not result.total_adds + result.total_updates + result.total_deletes

@@ -1,29 +1,11 @@
-"""Messages as JSON and as text."""
+"""Messages as text."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from runekeep.client.sessions.messages import Message, Part
-
-
-def message_to_json(message: "Message") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def part_as_json(part: "Part") -> dict[str, Any]:
-        return {"type": type(part).__name__.removesuffix("Part").lower(), **asdict(part)}
-
-    return {
-        "sequence": message.sequence,
-        "id": message.id,
-        "role": message.role,
-        "speaker": message.speaker,
-        "peer_id": message.peer_id,
-        "turn_id": message.turn_id,
-        "created_at": message.created_at.isoformat() if message.created_at else None,
-        "parts": [part_as_json(part) for part in message.parts],
-    }
+    from runekeep.client.sessions.messages import Message
 
 
 def render_message(message: "Message") -> "Text":

@@ -10,7 +10,7 @@ from runekeep.cli.common.errors import FAILED
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import SessionId, client_command
 from runekeep.cli.common.output import Output
-from runekeep.cli.sessions.messages import message_to_json, render_message
+from runekeep.cli.sessions.messages import render_message
 from runekeep.cli.sessions.settings import create, describe_auto_commit, show_policy, update
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def list_(client: "Client", output: Output, limit: Limit = 50) -> None:
         return
     rows = [
         (
-            one["session_id"],
-            one["message_count"],
-            one["live_message_count"],
-            one["compression_index"],
-            format_minute(one["update_time"]),
+            one.session_id,
+            one.message_count,
+            one.live_message_count,
+            one.compression_index,
+            format_minute(one.update_time),
         )
         for one in sessions
     ]
@@ -52,23 +52,23 @@ def show(client: "Client", output: Output, session: SessionId) -> None:
     handle = client.get_session(session)
     info, archives = handle.info(), list(handle.archives())
     if output.as_json:
-        output.json({**info, "archives": archives})
+        output.json({**info.to_dict(), "archives": archives})
         return
     from rich.text import Text
 
-    output.say(Text(info["uri"], style="bold cyan"))
-    if info["title"]:
-        output.say(info["title"], "bold")
-    said = format_count(info["message_count"], "message", "messages")
-    tokens = format_count(info["live_tokens"], "token", "tokens")
-    output.say(f"{said}, {info['live_message_count']} of them ({tokens}) not yet committed")
-    if info["memory_policy"]:
-        show_policy(output, info["memory_policy"])
-    if info["auto_commit"]:
-        output.say(describe_auto_commit(info["auto_commit"]))
-    if info["summary"] and info["summary"]["abstract"]:
-        output.say(info["summary"]["abstract"], "italic")
-    rows = [(one["index"], one["state"], one["revision"] or "", one["task_id"]) for one in archives]
+    output.say(Text(info.uri, style="bold cyan"))
+    if info.title:
+        output.say(info.title, "bold")
+    said = format_count(info.message_count, "message", "messages")
+    tokens = format_count(info.live_tokens, "token", "tokens")
+    output.say(f"{said}, {info.live_message_count} of them ({tokens}) not yet committed")
+    if info.memory_policy:
+        show_policy(output, info.memory_policy)
+    if info.auto_commit:
+        output.say(describe_auto_commit(info.auto_commit))
+    if info.summary and info.summary.abstract:
+        output.say(info.summary.abstract, "italic")
+    rows = [(one.index, one.state, one.revision or "", one.task_id) for one in archives]
     output.rows(("commit", "state", "revision", "task"), rows, "No commits yet.", whole="task")
 
 
@@ -84,7 +84,7 @@ def messages(
     """Show the messages of a session that are not committed yet, or all, oldest first."""
     found = list(islice(client.get_session(session).messages("all" if everything else "live"), limit))
     if output.as_json:
-        output.json({"messages": [message_to_json(message) for message in found]})
+        output.json({"messages": found})
         return
     for message in found:
         output.say(render_message(message))
@@ -111,24 +111,24 @@ def commit(
     """Archive the live messages of a session and queue their extraction."""
     policy = {"peer": {"enabled": True}} if peers else None
     result = client.get_session(session).commit(policy, keep, priority=priority)
-    if wait and result["task_id"]:
+    if wait and result.task_id:
         from runekeep.cli.tasks.results import show_task
         from runekeep.cli.tasks.tasks import follow
 
-        task = follow(client, output, result["task_id"], updates=False)
+        task = follow(client, output, result.task_id, updates=False)
         if output.as_json:
-            output.json({**result, "task": task})
+            output.json({**result.to_dict(), "task": task})
         else:
             show_task(output, task)
-        if task["status"] != "completed":
+        if task.status != "completed":
             raise typer.Exit(FAILED)
     elif output.as_json:
         output.json(result)
-    elif result["status"] == "skipped":
+    elif result.status == "skipped":
         output.say("Nothing to commit.")
     else:
-        output.say(f"Archived as {result['archive_uri']}")
-        output.say(f"Follow it: runekeep task watch {result['task_id']}", "dim")
+        output.say(f"Archived as {result.archive_uri}")
+        output.say(f"Follow it: runekeep task watch {result.task_id}", "dim")
 
 
 @app.command()

@@ -10,7 +10,7 @@ from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
 
 if TYPE_CHECKING:
-    from runekeep.client.sessions.results import AutoCommit
+    from runekeep.client.sessions.results import AutoCommit, AutoCommitRules, MemoryPolicy
     from runekeep.client.sync_client import Client
 
 Title = Annotated[str | None, typer.Option("--title", help="Title for people.")]
@@ -65,11 +65,11 @@ def create(
     if output.as_json:
         output.json(info)
         return
-    output.say(info["uri"])
+    output.say(info.uri)
     if policy is not None:
-        show_policy(output, info["memory_policy"])
-    if info["auto_commit"]:
-        output.say(describe_auto_commit(info["auto_commit"]), "dim")
+        show_policy(output, info.memory_policy)
+    if info.auto_commit:
+        output.say(describe_auto_commit(info.auto_commit), "dim")
 
 
 @client_command
@@ -99,35 +99,35 @@ def update(
     if output.as_json:
         output.json(info)
         return
-    output.say(info["uri"])
+    output.say(info.uri)
     if policy is not None:
-        show_policy(output, info["memory_policy"])
-    output.say(describe_auto_commit(info["auto_commit"]) if info["auto_commit"] else "No automatic commits.", "dim")
+        show_policy(output, info.memory_policy)
+    output.say(describe_auto_commit(info.auto_commit) if info.auto_commit else "No automatic commits.", "dim")
 
 
-def show_policy(output: Output, policy: dict[str, Any] | None) -> None:
+def show_policy(output: Output, policy: "MemoryPolicy | None") -> None:
     """Prints a policy as `--policy` takes it, and a note if it excludes session skills."""
-    given = {name: part for name, part in (policy or {}).items() if part is not None}
+    given = {name: part for name, part in policy.to_dict().items() if part is not None} if policy else {}
     output.say(f"Policy: {json.dumps(given)}", "dim")
-    if given.get("session_skills") == {"enabled": False}:
+    if policy is None or (policy.session_skills and not policy.session_skills.enabled):
         return
-    if given.get("self") == {"enabled": False}:
+    if policy.self and not policy.self.enabled:
         output.say("No session skills are extracted, because `self` is not enabled.", "dim")
-    elif "session_skills" not in given.get("memory_types", {"names": ["session_skills"]})["names"]:
+    elif policy.memory_types and "session_skills" not in policy.memory_types.names:
         output.say("No session skills are extracted, because `memory_types` does not name `session_skills`.", "dim")
 
 
-def describe_auto_commit(rules: "AutoCommit") -> str:
+def describe_auto_commit(rules: "AutoCommitRules") -> str:
     """Describes automatic commits in a sentence."""
     bounds = []
-    if rules.get("pending_tokens"):
-        bounds.append(f"at {format_count(rules['pending_tokens'], 'live token', 'live tokens')}")
-    if rules.get("message_count"):
-        bounds.append(f"at {format_count(rules['message_count'], 'live message', 'live messages')}")
-    kept = rules.get("keep_recent_count")
+    if rules.pending_tokens:
+        bounds.append(f"at {format_count(rules.pending_tokens, 'live token', 'live tokens')}")
+    if rules.message_count:
+        bounds.append(f"at {format_count(rules.message_count, 'live message', 'live messages')}")
+    kept = rules.keep_recent_count
     if bounds and kept:
         bounds[-1] += f", but for the newest {kept}"
-    idle = rules.get("idle")
+    idle = rules.idle
     if idle:
         # The commit of an idle session keeps none.
         bounds.append(f"{'all of them ' if bounds and kept else ''}after {idle:g} s without a message")

@@ -107,7 +107,7 @@ def list_(client: "Client", output: Output) -> None:
         return
     output.rows(
         ("erasure", "scope", "state", "asked for (UTC)"),
-        ((one["erasure_id"], one["scope"], one["state"], format_minute(one["create_time"])[:16]) for one in found),
+        ((one.erasure_id, one.scope, one.state, format_minute(one.create_time)[:16]) for one in found),
         "Nothing was erased.",
         whole="erasure",
     )
@@ -118,13 +118,13 @@ def _confirm(yes: bool, what: str) -> None:
 
 
 def _follow(client: "Client", output: Output, erasure: "Erasure", wait: bool) -> None:
-    if wait and erasure["state"] != "verified":
+    if wait and erasure.state != "verified":
         if output.as_json:
-            erasure = client.wait_erasure(erasure["erasure_id"])
+            erasure = client.wait_erasure(erasure.erasure_id)
         else:
-            output.say(f"{erasure['erasure_id']}: asked for. {_STATES[erasure['state']]}.", "dim")
+            output.say(f"{erasure.erasure_id}: asked for. {_STATES[erasure.state]}.", "dim")
             with output.console.status("Looking through what is left ..."):
-                erasure = client.wait_erasure(erasure["erasure_id"])
+                erasure = client.wait_erasure(erasure.erasure_id)
     _receipt(output, erasure)
 
 
@@ -133,14 +133,14 @@ def _receipt(output: Output, erasure: "Erasure") -> None:
         output.json(erasure)
         return
     counts = {
-        **{name.replace("_", " "): count for name, count in erasure["erased"].items()},
-        "memories reverted": erasure["memories_reverted"],
-        "tasks cancelled or begun anew": erasure["cancelled_tasks"],
+        **{name.replace("_", " "): count for name, count in erasure.erased.to_dict().items()},
+        "memories reverted": erasure.memories_reverted,
+        "tasks cancelled or begun anew": erasure.cancelled_tasks,
     }
-    output.say(f"Receipt {erasure['erasure_id']} ({erasure['scope']}), {format_minute(erasure['create_time'])}")
+    output.say(f"Receipt {erasure.erasure_id} ({erasure.scope}), {format_minute(erasure.create_time)}")
     rows = [(name, f"{count:,}") for name, count in counts.items() if count]
     output.rows(("erased", "count"), rows, "There was nothing.", numbers=("count",))
-    at = f", {format_minute(erasure['verify_time'])}" if erasure["verify_time"] else ""
-    output.say(f"{_STATES[erasure['state']]}{at}.")
-    for sentence in erasure["left_to_operator"]:
+    at = f", {format_minute(erasure.verify_time)}" if erasure.verify_time else ""
+    output.say(f"{_STATES[erasure.state]}{at}.")
+    for sentence in erasure.left_to_operator:
         output.say(f"Left to the operator: {sentence}", "yellow")

@@ -80,18 +80,14 @@ def import_(
     if output.as_json:
         output.json(made)
         return
-    output.say(f"Imported {describe_contents(made['contents'])}.")
-    if made["revision_offset"]:
-        output.say(f"Revisions are those of the export, and {made['revision_offset']} more.", "dim")
+    output.say(f"Imported {describe_contents(made.contents)}.")
+    if made.revision_offset:
+        output.say(f"Revisions are those of the export, and {made.revision_offset} more.", "dim")
 
 
 def describe_contents(contents: "SpaceContents") -> str:
     """Returns how much of what an import brought."""
-    words = [
-        format_count(number, *names)
-        for name, names in _SHOWN.items()
-        if (number := contents[name])  # type: ignore[literal-required]  # keys of it
-    ]
+    words = [format_count(number, *names) for name, names in _SHOWN.items() if (number := getattr(contents, name))]
     return ", ".join(words) or "nothing: the export is of a user who had nothing"
 
 

@@ -30,23 +30,23 @@ def _tree(attempt: "ExtractionAttempt") -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    failure = attempt["failure"]
+    failure = attempt.failure
     head = Text.assemble(
-        (f"attempt {attempt['number']}", "bold"),
+        (f"attempt {attempt.number}", "bold"),
         ("  failed", "red") if failure else ("  applied", "green"),
-        (f"  {format_minute(attempt['end_time'])}", "dim"),
+        (f"  {format_minute(attempt.end_time)}", "dim"),
     )
     tree = Tree(head)
     if failure:
-        tree.add(Text(failure["message"], style="red"))
-    made_by = attempt["extractor"]
+        tree.add(Text(failure.message, style="red"))
+    made_by = attempt.extractor
     if made_by is not None:
-        words = " ".join(filter(None, (f"{made_by['engine']} extractor", made_by["version"], made_by["model"])))
-        tree.add(Text(f"{words}; read at revision {attempt['base_revision']}", style="dim"))
-    types = tree.add(Text(format_count(len(attempt["type_digests"]), "memory type", "memory types"), style="dim"))
-    for name, digest in attempt["type_digests"].items():
+        words = " ".join(filter(None, (f"{made_by.engine} extractor", made_by.version, made_by.model)))
+        tree.add(Text(f"{words}; read at revision {attempt.base_revision}", style="dim"))
+    types = tree.add(Text(format_count(len(attempt.type_digests), "memory type", "memory types"), style="dim"))
+    for name, digest in attempt.type_digests.items():
         types.add(Text(f"{name}  {digest[:_DIGITS]}", style="dim"))
-    for number, call in enumerate(attempt["calls"], 1):
+    for number, call in enumerate(attempt.calls, 1):
         tree.add(_call(number, call))
     return tree
 
@@ -56,10 +56,10 @@ def _call(number: int, call: "ModelCall") -> "Tree":
     from rich.tree import Tree
 
     head = Text.assemble(
-        (f"call {number}  {call['phase']}", "cyan"),
-        f"  {call['model']}  {call['stop_reason']}",
-        (f"  prompt {call['prompt_digest'][:_DIGITS]}", "dim"),
+        (f"call {number}  {call.phase}", "cyan"),
+        f"  {call.model}  {call.stop_reason}",
+        (f"  prompt {call.prompt_digest[:_DIGITS]}", "dim"),
     )
     tree = Tree(head)
-    tree.add(Text(call["answer"]) if call["answer"] else Text("the answer is not kept", style="dim"))
+    tree.add(Text(call.answer) if call.answer else Text("the answer is not kept", style="dim"))
     return tree

@@ -40,9 +40,9 @@ def list_(
 
     rows = [
         (
-            task["task_id"],
-            Text(task["status"], style=STYLES[task["status"]]),
-            task["session"].rsplit("/", 1)[-1],
+            task.task_id,
+            Text(task.status, style=STYLES[task.status]),
+            task.session.rsplit("/", 1)[-1],
             summarize_outcome(task),
         )
         for task in tasks
@@ -65,7 +65,7 @@ def watch(client: "Client", output: Output, task: TaskId) -> None:
     ended = follow(client, output, task, updates=True)
     if not output.as_json:
         show_task(output, ended)
-    if ended["status"] != "completed":
+    if ended.status != "completed":
         raise typer.Exit(FAILED)
 
 
@@ -105,8 +105,8 @@ def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> 
         for update in client.watch_task(task_id):
             if updates:
                 output.json(update)
-            if update["kind"] == "ended":
-                return update["task"]
+            if update.kind == "ended":
+                return update.task
         raise AssertionError("a watch ends with the task")
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,21 +114,21 @@ def follow(client: "Client", output: Output, task_id: str, *, updates: bool) -> 
     with Progress(*columns, console=output.console, transient=True) as progress:
         bar = progress.add_task("waiting", total=100)
         for update in client.watch_task(task_id):
-            match update["kind"]:
+            match update.kind:
                 case "progress":
-                    now = update["progress"]
+                    now = update.progress
                     # A part that is away may be reported before the first phase.
-                    phase = (now["phase"] or "waiting").replace("_", " ")
-                    text = now["message"] if now["waiting_for"] else f"{phase}: {now['message']}"
-                    progress.update(bar, completed=now["percent"], description=text[:40])
+                    phase = (now.phase or "waiting").replace("_", " ")
+                    text = now.message if now.waiting_for else f"{phase}: {now.message}"
+                    progress.update(bar, completed=now.percent, description=text[:40])
                 case "state":
-                    progress.update(bar, description=update["status"])
+                    progress.update(bar, description=update.status)
                 case "attempt_failed":
                     progress.console.print(
-                        f"attempt {update['attempt']} failed: {update['error']['message']}",
+                        f"attempt {update.attempt} failed: {update.error.message}",
                         style="yellow",
                         markup=False,
                     )
                 case "ended":
-                    return update["task"]
+                    return update.task
     raise AssertionError("a watch ends with the task")

@@ -33,14 +33,14 @@ def show(
     if output.as_json:
         output.json(usage)
         return
-    show_token_table(output, "phase", usage["usage"], "No model was called.")
-    if entries := usage["usage"]:
+    show_token_table(output, "phase", usage.usage, "No model was called.")
+    if entries := usage.usage:
         output.say(f"\n{sum(map(total_tokens, entries)):,} tokens in all{_describe_money(entries)}.")
     output.say(_describe_today(usage), "dim")
 
 
 def _describe_money(entries: "Sequence[TokenUsage]") -> str:
-    costs = [entry["cost_usd"] for entry in entries]
+    costs = [entry.cost_usd for entry in entries]
     known = [cost for cost in costs if cost is not None]
     if not known:
         return ""
@@ -48,6 +48,6 @@ def _describe_money(entries: "Sequence[TokenUsage]") -> str:
 
 
 def _describe_today(usage: "Usage") -> str:
-    spent, budget = usage["spent_today"], usage["daily_token_budget"]
+    spent, budget = usage.spent_today, usage.daily_token_budget
     of = f" of {budget:,}" if budget is not None else ""
     return f"The account spent {spent:,}{of} tokens today (UTC)."

@@ -32,18 +32,18 @@ def buckets(
     if output.as_json:
         output.json(found)
         return
-    for one in found["buckets"]:
+    for one in found.buckets:
         output.console.print(render_bucket(one))
-    if not found["buckets"]:
-        disabled = 0 if everything else len(client.session(session).buckets(show_disabled=True)["buckets"])
+    if not found.buckets:
+        disabled = 0 if everything else len(client.session(session).buckets(show_disabled=True).buckets)
         output.say(
             f"No enabled buckets; --all shows {format_count(disabled, 'disabled one', 'disabled ones')}."
             if disabled
             else "No buckets; `runekeep turn reconcile` makes them from turns.",
             "dim",
         )
-    if found["last_covered_time"]:
-        output.say(f"Turns up to {format_minute(found['last_covered_time'])} are in them.", "dim")
+    if found.last_covered_time:
+        output.say(f"Turns up to {format_minute(found.last_covered_time)} are in them.", "dim")
 
 
 @client_command
@@ -79,7 +79,7 @@ def reconcile(client: "Client", output: Output, session: SessionId, wait: Wait =
             output.json({"task_id": task_id, "task": task})
         else:
             show_task(output, task)
-        if task["status"] != "completed":
+        if task.status != "completed":
             raise typer.Exit(FAILED)
     elif output.as_json:
         output.json({"task_id": task_id, "task": None} if wait else {"task_id": task_id})
@@ -94,20 +94,20 @@ def render_bucket(one: "MemoryBucket") -> "Tree":
     from rich.text import Text
     from rich.tree import Tree
 
-    head = Text.assemble((one["name"], "bold"), "  ", (one["bucket_id"], "cyan"))
-    if one["state"] == "disabled":
+    head = Text.assemble((one.name, "bold"), "  ", (one.bucket_id, "cyan"))
+    if one.state == "disabled":
         head.append("  disabled", style="red")
     tree = Tree(head, guide_style="dim")
-    for text in dict.fromkeys((one["short_desc"], one["objective_text"])):
+    for text in dict.fromkeys((one.short_desc, one.objective_text)):
         if text:
             tree.add(Text(text, style="italic"))
-    for piece in one["timeline"]:
-        span = f"{format_minute(piece['start_time'])} to {format_minute(piece['end_time'])}"
-        branch = tree.add(Text.assemble((span, "dim"), f"  {piece['objective_hint']}"))
+    for piece in one.timeline:
+        span = f"{format_minute(piece.start_time)} to {format_minute(piece.end_time)}"
+        branch = tree.add(Text.assemble((span, "dim"), f"  {piece.objective_hint}"))
         for kind, style in _KINDS.items():
-            weighted: list[BucketSignal] = piece[kind]  # type: ignore[literal-required]  # its keys
+            weighted: list[BucketSignal] = getattr(piece, kind)
             for each in weighted:
-                said = Text.assemble((f"{kind[:-1]} ", style), render_signal(each["signal"]))
-                said.append(f"  {each['weight']:.2f} of {', '.join(each['support_turn_ids'])}", style="yellow")
+                said = Text.assemble((f"{kind[:-1]} ", style), render_signal(each.signal))
+                said.append(f"  {each.weight:.2f} of {', '.join(each.support_turn_ids)}", style="yellow")
                 branch.add(said)
     return tree

@@ -111,9 +111,9 @@ def feedback_list(
     if output.as_json:
         output.json(found)
         return
-    for one in found["feedback"]:
+    for one in found.feedback:
         output.say(_render_feedback(one))
-    output.say(describe_counts(found["counts"]), "dim")
+    output.say(describe_counts(found.counts), "dim")
 
 
 @client_command
@@ -133,9 +133,9 @@ def signals(
         output.json({"turns": found})
         return
     rows = [
-        (format_minute(one["made_time"]), one["session"].rsplit("/", 1)[-1], one["turn_id"], render_signal(signal))
+        (format_minute(one.made_time), one.session.rsplit("/", 1)[-1], one.turn_id, render_signal(signal))
         for one in found
-        for signal in one["signals"]
+        for signal in one.signals
     ]
     output.rows(("when", "session", "turn", "signal"), rows, "The assistant promoted nothing.")
 
@@ -143,24 +143,24 @@ def signals(
 def describe_counts(counts: "FeedbackCounts") -> str:
     """Describes counts of reactions in a sentence."""
     return (
-        f"{format_count(counts['total'], 'reaction', 'reactions')}: {counts['user']} by the user, "
-        f"{counts['machine']} by machines; {counts['ok']} ok, {counts['not_ok']} not ok, {counts['neutral']} neutral"
+        f"{format_count(counts.total, 'reaction', 'reactions')}: {counts.user} by the user, "
+        f"{counts.machine} by machines; {counts.ok} ok, {counts.not_ok} not ok, {counts.neutral} neutral"
     )
 
 
 def _render_feedback(one: "Feedback") -> "Text":
     from rich.text import Text
 
-    word = one["reaction"] or "none"
+    word = one.reaction or "none"
     text = Text.assemble(
         (word.replace("_", " "), f"bold {_STYLES.get(word, 'dim')}"),
         " on ",
-        (one["turn_id"], "cyan"),
-        (f"  {format_minute(one['create_time'])}, {one['origin']}", "dim"),
+        (one.turn_id, "cyan"),
+        (f"  {format_minute(one.create_time)}, {one.origin}", "dim"),
     )
-    if one["origin"] == "machine":
-        text.append(f", {one['confidence']:.2f}", style="dim")
-        text.append(f", said in {one['from_turn_id']}" if one["from_turn_id"] else "", style="dim")
-    for line in (one["objective"], one["text"]):
+    if one.origin == "machine":
+        text.append(f", {one.confidence:.2f}", style="dim")
+        text.append(f", said in {one.from_turn_id}" if one.from_turn_id else "", style="dim")
+    for line in (one.objective, one.text):
         text.append(f"\n     {line}" if line else "")
     return text

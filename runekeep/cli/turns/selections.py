@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,35 +64,39 @@ def select(
     if output.as_json:
         output.json(chosen)
         return
-    selection = chosen["selection"]
-    rows = [("memory", one) for one in selection["local_memories_turn_ids"]]
-    rows += [("turn", one) for one in selection["turn_ids"]]
-    rows += [("bucket", one) for one in selection["memory_bucket_ids"]]
+    selection = chosen.selection
+    rows = [("memory", one) for one in selection.local_memories_turn_ids]
+    rows += [("turn", one) for one in selection.turn_ids]
+    rows += [("bucket", one) for one in selection.memory_bucket_ids]
     output.rows(("shown", "id"), rows, "Nothing is selected: only the current turn is shown.", whole="id")
-    if chosen["dropped"]:
-        output.say(f"Dropped: {_describe_dropped(chosen['dropped'], unavailable)}", "yellow")
+    if chosen.dropped:
+        output.say(f"Dropped: {_describe_dropped(chosen.dropped, unavailable)}", "yellow")
 
 
 def _read(file: str) -> "TurnContext":
     found = read_json(file, "--context")
     if not {"offer", "current", "candidates", "turn_memories", "buckets"} <= found.keys():
         raise typer.BadParameter("expected the output of `turn context --json`", param_hint="--context")
-    return cast("TurnContext", found)
+    from runekeep.client.turns.results import TurnContext
+
+    return TurnContext(found)
 
 
 def _offered_now(session: "Session") -> "TurnContext":
     """Returns what the server offers to a reconciler now."""
+    from runekeep.client.turns.results import TurnContext
+
     # A turn id that does not exist counts as later than all turns.
     found = session.turn_context(uuid.uuid4().hex, "reconciler", last_turns=_MAX_LAST, render=False)
-    return {**found, "current": None}
+    return TurnContext({**found.to_dict(), "current": None})
 
 
 def _find_unavailable(offered: "TurnContext", turn_refs: Sequence[str], bucket_refs: Sequence[str]) -> dict[str, str]:
     """Returns the ids that cannot be selected, with the reasons."""
-    shown = [offered["current"], *offered["candidates"]]
-    turn_ids = {one["turn"]["turn_id"] for one in shown if one and one["turn"] and one["turn"]["messages"]}
-    turn_ids |= {one["turn_id"] for one in offered["turn_memories"]}
-    bucket_ids = {one["bucket_id"] for one in offered["buckets"]}
+    shown = [offered.current, *offered.candidates]
+    turn_ids = {one.turn.turn_id for one in shown if one and one.turn and one.turn.messages}
+    turn_ids |= {one.turn_id for one in offered.turn_memories}
+    bucket_ids = {one.bucket_id for one in offered.buckets}
     unavailable: dict[str, str] = {}
     for named, ids in ((turn_refs, turn_ids), (bucket_refs, bucket_ids)):
         for one in named:

@@ -45,10 +45,10 @@ def list_(
         return
     rows = [
         (
-            turn["turn_id"],
-            format_minute(turn["start_time"]),
-            summarize_signals(turn["fingerprint"]),
-            turn["fingerprint"]["objective"] if turn["fingerprint"] else "",
+            turn.turn_id,
+            format_minute(turn.start_time),
+            summarize_signals(turn.fingerprint),
+            turn.fingerprint.objective if turn.fingerprint else "",
         )
         for turn in found
     ]
@@ -89,9 +89,9 @@ def context(
         output.json(found)
         return
     _say_sections(output, found)
-    if found["unanswered_queries"]:
+    if found.unanswered_queries:
         # Not on stdout, which is a prompt.
-        typer.echo(f"not searched for: {'; '.join(found['unanswered_queries'])}", err=True)
+        typer.echo(f"not searched for: {'; '.join(found.unanswered_queries)}", err=True)
 
 
 @app.command()
@@ -151,14 +151,14 @@ def submit(
         extract_feedback=feedback,
         queries=queries or (),
     )
-    if wait and submitted["task_id"]:
+    if wait and submitted.task_id:
         _follow(client, output, submitted, session)
     elif output.as_json:
         output.json(submitted)
     else:
-        output.console.print(render_turn(submitted["turn"]))
-        if submitted["task_id"]:
-            output.say(f"Follow it: runekeep task watch {submitted['task_id']}", "dim")
+        output.console.print(render_turn(submitted.turn))
+        if submitted.task_id:
+            output.say(f"Follow it: runekeep task watch {submitted.task_id}", "dim")
 
 
 @app.command()
@@ -181,13 +181,13 @@ def artifacts(
     from rich.text import Text
 
     for one in found:
-        head = Text.assemble((one["name"], "bold cyan"), (f"  {format_minute(one['said_time'])}", "dim"))
+        head = Text.assemble((one.name, "bold cyan"), (f"  {format_minute(one.said_time)}", "dim"))
         output.console.print(head)
-        output.say(one["session"], "dim")
-        output.console.print(Text(" ".join(one["tags"]), style="yellow"))
-        output.say(one["text"])
-        if one["hosted_uri"]:
-            output.say(one["hosted_uri"], "cyan")
+        output.say(one.session, "dim")
+        output.console.print(Text(" ".join(one.tags), style="yellow"))
+        output.say(one.text)
+        if one.hosted_uri:
+            output.say(one.hosted_uri, "cyan")
     if not found:
         output.say("Nothing has these tags.", "dim")
 
@@ -208,21 +208,21 @@ def read_json(file: str, option: str) -> dict[str, Any]:
 def _say_sections(output: Output, found: "TurnContext") -> None:
     from rich.text import Text
 
-    for place, section in enumerate(found["sections"]):
-        body = section["text"].removeprefix(section["header"])
-        output.say(Text.assemble("\n" if place else "", (section["header"], "bold cyan"), body))
+    for place, section in enumerate(found.sections):
+        body = section.text.removeprefix(section.header)
+        output.say(Text.assemble("\n" if place else "", (section.header, "bold cyan"), body))
 
 
 def _follow(client: "Client", output: Output, submitted: "SubmittedTurn", session: str) -> None:
     from runekeep.cli.tasks.results import show_task
     from runekeep.cli.tasks.tasks import follow
 
-    task = follow(client, output, submitted["task_id"], updates=False)
-    turn = client.session(session).get_turn(submitted["turn"]["turn_id"])
+    task = follow(client, output, submitted.task_id, updates=False)
+    turn = client.session(session).get_turn(submitted.turn.turn_id)
     if output.as_json:
-        output.json({**submitted, "turn": turn, "task": task})
+        output.json({**submitted.to_dict(), "turn": turn, "task": task})
     else:
         show_task(output, task)
         output.console.print(render_turn(turn))
-    if task["status"] != "completed":
+    if task.status != "completed":
         raise typer.Exit(FAILED)

@@ -1,13 +1,13 @@
 """The tree of a user's space: reading, listing, globs, text search."""
 
 from collections.abc import AsyncGenerator
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection
 from runekeep.client.connection.errors import AbortedError
 from runekeep.client.memories.requests import view_number
-from runekeep.client.memories.results import Directory, DirectoryEntry, GrepMatch, Memory
+from runekeep.client.memories.results import Directory, GrepMatch, Memory
 from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire
 from runekeep.client.wire.proto_json import to_json
 from runekeep.v1 import memory_service_pb2 as wire
@@ -91,6 +91,10 @@ class UserDocuments:
 
         `characters` selects characters in place of lines: the first, from 0, and their number (-1: to the end). If the
         document changes between the calls, it is read again. Raises AbortedError if it changes each time.
+
+        ```python
+        print(client.read("viking://user/robin/memories/profile.md", limit=20))
+        ```
         """
         if characters is not None and (offset or limit >= 0):
             raise ValueError("give characters or lines, not both")
@@ -107,10 +111,16 @@ class UserDocuments:
     async def get_memory(
         self, uri: str, version: int = 0, view: ViewName = "full", *, as_of: Moment | None = None
     ) -> Memory:
-        """Returns a memory with its typed fields and the messages it came from. Version 0 is the current one."""
+        """Returns a memory with its typed fields and the messages it came from. Version 0 is the current one.
+
+        ```python
+        memory = client.get_memory("viking://user/robin/memories/profile.md")
+        print(memory.fields, [source.message_id for source in memory.sources])
+        ```
+        """
         request = wire.GetMemoryRequest(uri=uri, version=version, view=view_number(view), as_of=as_of_to_wire(as_of))
         response = await self._connection.call(self._connection.stubs.memories.GetMemory, request)
-        return cast(Memory, to_json(response.memory))
+        return Memory(to_json(response.memory))
 
     async def ls(
         self,
@@ -122,7 +132,12 @@ class UserDocuments:
         *,
         as_of: Moment | None = None,
     ) -> Directory:
-        """Lists a directory; an empty URI is the root of the user's space. See `tree`."""
+        """Lists a directory; an empty URI is the root of the user's space. See `tree`.
+
+        ```python
+        print([entry.name for entry in client.ls("viking://user/robin/memories").entries])
+        ```
+        """
         return await self.tree(uri, output, abs_limit, show_all_hidden, node_limit, level_limit=1, as_of=as_of)
 
     async def tree(
@@ -139,6 +154,11 @@ class UserDocuments:
         """Lists a directory and what is below it, depth first: `level_limit` levels, at most `node_limit` entries.
 
         `output`: `agent` includes abstracts of at most `abs_limit` characters, `original` leaves them out.
+
+        ```python
+        for entry in client.tree(level_limit=2).entries:
+            print("  " * entry.depth + entry.name)
+        ```
         """
         if output not in ("agent", "original"):
             raise ValueError(f"output is agent or original, not {output!r}")
@@ -154,7 +174,7 @@ class UserDocuments:
         if output == "original":
             for entry in found["entries"]:
                 entry["abstract"] = ""
-        return found
+        return Directory(found)
 
     async def glob(
         self,
@@ -165,25 +185,31 @@ class UserDocuments:
         show_all_hidden: bool = False,
         as_of: Moment | None = None,
     ) -> Directory:
-        """Lists entries whose path below `uri` matches a pattern such as `**/*.md`; see docs/guides/documents.md."""
+        """Lists entries whose path below `uri` matches a pattern such as `**/*.md`; see docs/guides/documents.md.
+
+        ```python
+        print([entry.uri for entry in client.glob("**/*.md").entries])
+        ```
+        """
         request = wire.GlobDocumentsRequest(
             pattern=pattern, uri=uri, node_limit=node_limit, show_hidden=show_all_hidden, as_of=as_of_to_wire(as_of)
         )
-        return await self._list_pages(self._connection.stubs.memories.GlobDocuments, request)
+        return Directory(await self._list_pages(self._connection.stubs.memories.GlobDocuments, request))
 
     async def _list_pages(
         self, method: Any, request: wire.ListDirectoryRequest | wire.GlobDocumentsRequest
-    ) -> Directory:
-        """Returns up to `node_limit` entries. It takes several calls, because a long response is cut."""
+    ) -> dict[str, Any]:
+        """Returns up to `node_limit` entries as a Directory has them. It takes several calls, because a long response
+        is cut."""
         limit = request.node_limit or _NODE_LIMIT
-        entries: list[DirectoryEntry] = []
+        entries: list[dict[str, Any]] = []
         while True:
             request.node_limit = min(limit - len(entries), _MAX_NODE_LIMIT)
             page = to_json(await self._connection.call(method, request))
             entries += page["entries"]
             request.page_token = page.pop("next_page_token")
             if not request.page_token or len(entries) >= limit:
-                return cast(Directory, {**page, "entries": entries})
+                return {**page, "entries": entries}
 
     async def grep(
         self,
@@ -200,6 +226,11 @@ class UserDocuments:
         """Yields lines that contain a text, or match a regular expression (RE2), in the order of the tree.
 
         `glob` limits it to documents whose path below `uri` matches. Pages are loaded when they are needed.
+
+        ```python
+        for match in client.grep("Lisbon", ignore_case=True):
+            print(match.uri, match.line, match.text)
+        ```
         """
         request = wire.GrepDocumentsRequest(
             pattern=pattern,
@@ -213,7 +244,7 @@ class UserDocuments:
         )
         async for page in self._connection.pages(self._connection.stubs.memories.GrepDocuments, request):
             for match in page.matches:
-                yield cast(GrepMatch, to_json(match))
+                yield GrepMatch(to_json(match))
 
 
 class BlockingUserDocuments:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Unpack, cast
+from typing import Literal, Unpack
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
@@ -53,6 +53,11 @@ class UserMemories:
         without a zone is local. `as_of`, a revision or a time, searches the memories and archives of that state.
         `explain` adds the parts of each score to `detail`. `min_relevance`, from 0 to 1, leaves out what is less
         relevant.
+
+        ```python
+        for result in client.find("Where do I live?", limit=5).results:
+            print(result.score, result.uri, result.abstract or result.text)
+        ```
         """
         request = find_request(
             query,
@@ -83,6 +88,11 @@ class UserMemories:
 
         `uri` names a memory; for the message `message_id` its session. `search` are the arguments of `find`; TypeError
         is raised for others. See `outcomes.OUTCOMES` for sentences.
+
+        ```python
+        why = client.explain_search("viking://user/robin/memories/profile.md", "Where do I live?", limit=5)
+        print(why.outcome, why.rank, why.candidates)
+        ```
         """
         refuse_unknown(search, SearchOptions, "explain_search")
         request = memory_service_pb2.ExplainSearchRequest(
@@ -98,12 +108,19 @@ class UserMemories:
 
         Raises AbortedError (`VERSION_MISMATCH`) if a memory is not at its `base_version`, and FailedPreconditionError
         if a replacement does not apply (`PATCH_NOT_APPLICABLE`) or the type forbids the change (`WRITE_NOT_ALLOWED`).
+
+        ```python
+        from runekeep import PutMemory
+
+        change = PutMemory("preferences", {"topic": "tea", "content": "Green tea, no sugar."})
+        print(client.write_memories([change]).revision)
+        ```
         """
         request = memory_service_pb2.WriteMemoriesRequest(
             changes=[change.to_wire() for change in changes], request_id=request_id or new_request_id()
         )
         response = await self._connection.call(self._connection.stubs.memories.WriteMemories, request)
-        return cast(WrittenMemories, to_json(response))
+        return WrittenMemories(to_json(response))
 
     async def put_memory(
         self,
@@ -116,28 +133,49 @@ class UserMemories:
         overview: str = "",
         request_id: str | None = None,
     ) -> Memory:
-        """Writes one whole memory; see PutMemory and `write_memories`."""
+        """Writes one whole memory; see PutMemory and `write_memories`.
+
+        ```python
+        memory = client.put_memory("preferences", {"topic": "tea", "content": "Green tea, no sugar."})
+        print(memory.uri, memory.version)
+        ```
+        """
         change = PutMemory(memory_type, fields, base_version, peer_id, abstract, overview)
-        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+        return (await self.write_memories([change], request_id=request_id)).memories[0]
 
     async def edit_memory(
         self, uri: str, fields: Mapping[str, FieldEdit], *, base_version: int, request_id: str | None = None
     ) -> Memory:
-        """Changes fields of one memory; see EditMemory and `write_memories`."""
+        """Changes fields of one memory; see EditMemory and `write_memories`.
+
+        ```python
+        memory = client.get_memory("viking://user/robin/memories/preferences/tea.md")
+        client.edit_memory(memory.uri, {"content": "Black tea."}, base_version=memory.version)
+        ```
+        """
         change = EditMemory(uri, fields, base_version)
-        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+        return (await self.write_memories([change], request_id=request_id)).memories[0]
 
     async def delete_memory(self, uri: str, *, base_version: int, request_id: str | None = None) -> Memory:
-        """Deletes one memory; see `write_memories`. Returns the version that records the deletion."""
+        """Deletes one memory; see `write_memories`. Returns the version that records the deletion.
+
+        ```python
+        memory = client.get_memory("viking://user/robin/memories/preferences/tea.md")
+        client.delete_memory(memory.uri, base_version=memory.version)
+        ```
+        """
         change = DeleteMemory(uri, base_version)
-        return (await self.write_memories([change], request_id=request_id))["memories"][0]
+        return (await self.write_memories([change], request_id=request_id)).memories[0]
 
     async def forget(self, uri: str, *, request_id: str | None = None) -> Memory:
         """Deletes one memory as it is now, whichever version that is. Returns the version that records the deletion.
 
-        For example `client.forget(client.find("Where do I live?")["results"][0]["uri"])`. Its versions stay readable;
-        `erase` removes them too. To repeat a call, give the same `request_id`. Raises NotFoundError if there is no such
-        memory.
+        Its versions stay readable; `erase` removes them too. To repeat a call, give the same `request_id`. Raises
+        NotFoundError if there is no such memory.
+
+        ```python
+        client.forget(client.find("Where do I live?", kinds=["memory"]).results[0].uri)
+        ```
         """
         request = memory_service_pb2.GetMemoryRequest(uri=uri, view=view_number("abstract"))
         try:
@@ -156,17 +194,28 @@ class UserMemories:
         return await self.delete_memory(uri, base_version=current.memory.version, request_id=request_id)
 
     async def versions(self, uri: str) -> AsyncGenerator[Memory, None]:
-        """Lists the versions of one memory, newest first, including deletions."""
+        """Lists the versions of one memory, newest first, including deletions.
+
+        ```python
+        for memory in client.versions("viking://user/robin/memories/profile.md"):
+            print(memory.version, memory.update_time, memory.deleted)
+        ```
+        """
         request = memory_service_pb2.ListMemoryVersionsRequest(uri=uri, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.memories.ListMemoryVersions, request):
             for memory in page.memories:
-                yield cast(Memory, to_json(memory))
+                yield Memory(to_json(memory))
 
     async def memory_types(self) -> MemoryTypes:
-        """Returns the memory types of the server."""
+        """Returns the memory types of the server.
+
+        ```python
+        print([kind.name for kind in client.memory_types().memory_types if kind.enabled])
+        ```
+        """
         request = memory_service_pb2.ListMemoryTypesRequest()
         response = await self._connection.call(self._connection.stubs.memories.ListMemoryTypes, request)
-        return cast(MemoryTypes, to_json(response))
+        return MemoryTypes(to_json(response))
 
 
 class BlockingUserMemories:

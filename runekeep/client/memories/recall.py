@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypedDict, Unpack, cast
+from typing import Literal, TypedDict, Unpack
 
 from runekeep.client.blocking import blocking
 from runekeep.client.connection.connection import Connection, new_request_id
@@ -55,6 +55,11 @@ class UserRecall:
         live messages are archived or the memory changes. With an empty query, the last three live messages of the user
         are the query; without any, nothing is found. A session that does not exist yet has received nothing, and
         nothing is recorded for it. `parts=["stable"]` needs neither.
+
+        ```python
+        found = client.recall("Where do I live?", token_budget=500)
+        print(found.text, [entry.uri for entry in found.entries])
+        ```
         """
         return await recall(self._connection, query, session, options)
 
@@ -97,7 +102,7 @@ async def recall(connection: Connection, query: str, session: str, options: Reca
     response = await connection.call(connection.stubs.memories.Recall, request)
     answer = to_json(response)
     answer["omitted"] = to_json(response.omitted)
-    return cast(RecallResult, answer)
+    return RecallResult(answer)
 
 
 def _quota(name: str, most: int | tuple[int, int]) -> memory_service_pb2.RecallQuota:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 from runekeep.client.blocking import blocking
 from runekeep.client.connection.connection import Connection
@@ -33,6 +33,18 @@ class SessionContext:
         """Pending and live messages, oldest first."""
         return [*self.pending, *self.live]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a dictionary that `json.dumps` takes."""
+        return {
+            "overview": self.overview,
+            "overview_uri": self.overview_uri,
+            "pending_messages": [message.to_dict() for message in self.pending],
+            "live_messages": [message.to_dict() for message in self.live],
+            "tokens": self.tokens,
+            "omitted_messages": self.omitted_messages,
+            "overview_omitted": self.overview_omitted,
+        }
+
 
 class SessionRecall(ABC):
     """Recalls for one session and its context; every AsyncSession is this too."""
@@ -49,6 +61,10 @@ class SessionRecall(ABC):
 
         Leaves out what the session got before, until its live messages are archived or the memory changes. See
         RecallOptions.
+
+        ```python
+        print(session.recall(token_budget=500).text)
+        ```
         """
         await self._ensure_exists()
         return await recall(self._connection, query, self.session_id, options)
@@ -58,6 +74,11 @@ class SessionRecall(ABC):
 
         The budget goes to live messages first, newest before older ones, then to archived messages that are not
         extracted, then to the overview of extracted archives.
+
+        ```python
+        context = session.context(token_budget=4000)
+        print(context.overview, len(context.messages))
+        ```
         """
         await self._ensure_exists()
         request = session_service_pb2.GetSessionContextRequest(session=self.session_id, token_budget=token_budget)

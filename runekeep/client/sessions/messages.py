@@ -1,7 +1,7 @@
 """Messages and their parts, and their conversion to messages of the contract and back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
@@ -86,6 +86,22 @@ class Message:
     speaker: str = ""
     sequence: int = 0
     shortened: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a dictionary that `json.dumps` takes, with the time as ISO 8601 and the `type` of each part. It has
+        `shortened` only if that is true."""
+        kinds = ((type(part).__name__.removesuffix("Part").lower(), part) for part in self.parts)
+        return {
+            "sequence": self.sequence,
+            "id": self.id,
+            "role": self.role,
+            "speaker": self.speaker,
+            "peer_id": self.peer_id,
+            "turn_id": self.turn_id,
+            "created_at": self.created_at.isoformat() if self.created_at else None,
+            "parts": [{"type": kind, **asdict(part)} for kind, part in kinds],
+            **({"shortened": True} if self.shortened else {}),
+        }
 
 
 def split_calls(messages: Iterable[Message]) -> Iterator[list[Message]]:

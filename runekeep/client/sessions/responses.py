@@ -1,4 +1,4 @@
-"""Converts responses about sessions to the shapes in `results`."""
+"""Converts responses about sessions to what `results` declares."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def memory_diff_from_wire(wire: session_service_pb2.MemoryDiff) -> MemoryDiff:
             for change in answer[name]
         ]
 
-    return {
+    diff = {
         "archive_uri": answer["archive_uri"],
         "extracted_at": answer["extract_time"],
         "operations": {
@@ -29,3 +29,4 @@ def memory_diff_from_wire(wire: session_service_pb2.MemoryDiff) -> MemoryDiff:
         "revision": answer["revision"],
         "extractor": answer["extractor"],
     }
+    return MemoryDiff(diff)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import cast
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
@@ -36,6 +35,11 @@ class UserErasures:
         Returns the receipt once nobody can read the data; see `wait_erasure`. Memories that came from it return to
         their earlier version, or are deleted. Raises NotFoundError for unknown data, and ValueError unless exactly one
         scope is named.
+
+        ```python
+        erasure = client.erase(session="chat_001")
+        print(erasure.erasure_id, erasure.erased.messages)
+        ```
         """
         named = [user is not None, peer is not None, session is not None]
         if sum(named) != 1 or (messages and session is None):
@@ -51,20 +55,31 @@ class UserErasures:
         else:
             request.session = session or ""
         response = await self._connection.call(self._connection.stubs.spaces.EraseData, request)
-        return cast(Erasure, to_json(response.erasure))
+        return Erasure(to_json(response.erasure))
 
     async def get_erasure(self, erasure_id: str) -> Erasure:
-        """Returns the current receipt. Raises NotFoundError."""
+        """Returns the current receipt. Raises NotFoundError.
+
+        ```python
+        for erasure in client.erasures():
+            print(client.get_erasure(erasure.erasure_id).state)
+        ```
+        """
         request = wire.GetErasureRequest(erasure_id=erasure_id)
         response = await self._connection.call(self._connection.stubs.spaces.GetErasure, request)
-        return cast(Erasure, to_json(response.erasure))
+        return Erasure(to_json(response.erasure))
 
     async def wait_erasure(self, erasure_id: str, timeout: float | None = None) -> Erasure:
         """Returns the receipt once it is verified that nothing is left. This may take an hour if large tool outputs
-        were stored shortly before. Raises DeadlineExceededError after `timeout` seconds."""
+        were stored shortly before. Raises DeadlineExceededError after `timeout` seconds.
+
+        ```python
+        client.wait_erasure(client.erase(peer="alex").erasure_id, timeout=7200)
+        ```
+        """
         try:
             async with asyncio.timeout(timeout):
-                while (erasure := await self.get_erasure(erasure_id))["state"] != "verified":  # noqa: ASYNC110 (no event of the server can be waited for)
+                while (erasure := await self.get_erasure(erasure_id)).state != "verified":  # noqa: ASYNC110 (no event of the server can be waited for)
                     await asyncio.sleep(_POLL_SECONDS)
                 return erasure
         except TimeoutError:
@@ -73,21 +88,31 @@ class UserErasures:
             ) from None
 
     async def erasures(self) -> AsyncGenerator[Erasure, None]:
-        """Lists receipts, newest first."""
+        """Lists receipts, newest first.
+
+        ```python
+        for erasure in client.erasures():
+            print(erasure.create_time, erasure.scope, erasure.state)
+        ```
+        """
         request = wire.ListErasuresRequest(page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.spaces.ListErasures, request):
             for erasure in page.erasures:
-                yield cast(Erasure, to_json(erasure))
+                yield Erasure(to_json(erasure))
 
     async def delete_user(self, user: str, *, request_id: str | None = None) -> DeletedUser:
         """Deletes everything of the user that this client calls for; `user` is its name, to confirm.
 
         Deletes sessions, archives, memories with their history, and tasks at once, and cancels open commits. The name
         may be used again. Raises InvalidArgumentError for another name.
+
+        ```python
+        print(client.delete_user("robin").memories)
+        ```
         """
         request = memory_service_pb2.DeleteUserRequest(user=user, request_id=request_id or new_request_id())
         response = await self._connection.call(self._connection.stubs.memories.DeleteUser, request)
-        return cast(DeletedUser, to_json(response))
+        return DeletedUser(to_json(response))
 
 
 class BlockingUserErasures:

@@ -1,12 +1,15 @@
-"""Shapes of what calls about a user's data as a whole return: dictionaries, with times as ISO 8601 in UTC."""
+"""What calls about a user's data as a whole return."""
 
-from typing import Literal, TypedDict
+from datetime import datetime
+from typing import Literal
+
+from runekeep.client.wire.result import Result
 
 ErasureScope = Literal["user", "peer", "session", "messages"]
 ErasureState = Literal["removing", "purging", "verified"]
 
 
-class SpaceContents(TypedDict):
+class SpaceContents(Result):
     """Counts of a user's data. `memories` counts current ones, `memory_versions` all versions."""
 
     sessions: int
@@ -22,7 +25,7 @@ class SpaceContents(TypedDict):
     answers: int
 
 
-class Erasure(TypedDict):
+class Erasure(Result):
     """A receipt. `erased` counts what was erased. `left_to_operator`: sentences about what the server cannot reach."""
 
     erasure_id: str
@@ -32,11 +35,11 @@ class Erasure(TypedDict):
     memories_reverted: int
     cancelled_tasks: int
     left_to_operator: list[str]
-    create_time: str
-    verify_time: str | None
+    create_time: datetime
+    verify_time: datetime | None
 
 
-class DeletedUser(TypedDict):
+class DeletedUser(Result):
     """Counts of what was deleted; memories without their older versions."""
 
     sessions: int

@@ -3,19 +3,18 @@
 import asyncio
 import contextlib
 import os
-import tempfile
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO
 
 import grpc
 
 from runekeep.client.blocking import blocking
 from runekeep.client.connection.call_status import is_from_server, record_statuses
-from runekeep.client.connection.connection import USER_KEY, Connection, new_request_id
-from runekeep.client.connection.tracing import Metadata
+from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.spaces.results import SpaceContents
 from runekeep.client.wire.proto_json import to_json
+from runekeep.client.wire.result import Result
 from runekeep.v1 import space_service_pb2 as wire
 
 _CHUNK_BYTES = 256 * 1024
@@ -23,7 +22,7 @@ Progress = Callable[[int], object]
 """Gets the number of bytes written or sent so far. A blocking client calls it in another thread."""
 
 
-class ImportResult(TypedDict):
+class ImportResult(Result):
     """The result of an import. `revision_offset` was added to the revisions of the export."""
 
     revision: int
@@ -43,6 +42,10 @@ class UserTransfers:
         existing file. If `target` is an open file, the data is written to it as it arrives.
         Raises AbortedError if data of the user is deleted meanwhile, and UnavailableError if the server is away: then
         export again.
+
+        ```python
+        size = client.export_space("robin.tar.gz")
+        ```
         """
         if not isinstance(target, str | os.PathLike):
             return await self._export(target, progress)
@@ -87,30 +90,19 @@ class UserTransfers:
         The client sends it once. If an error leaves the result unknown, send the same file with the same `request_id`.
         Raises FailedPreconditionError (`SPACE_NOT_EMPTY`) if the user has data, InvalidArgumentError
         (`EXPORT_INVALID`) if the file is not an export, UnavailableError, and what reading the file raises.
+
+        ```python
+        print(client.import_space("robin.tar.gz").contents.memories)
+        ```
         """
         if not isinstance(source, str | os.PathLike):
-            return await self._import(source, request_id, progress, self._connection.stream_metadata)
+            return await self._import(source, request_id, progress)
         with await asyncio.to_thread(_open, Path(source)) as file:
-            return await self._import(file, request_id, progress, self._connection.stream_metadata)
+            return await self._import(file, request_id, progress)
 
-    async def copy_user(self, to: str, *, request_id: str | None = None) -> ImportResult:
-        """Copies everything of the user to the user `to` of the same account, who must have no data: an export and an
-        import through a temporary file here. The credentials must be for both users, such as a key of the scope
-        account.
-
-        Raises what `export_space` and `import_space` raise, and AccessDeniedError.
-        """
-        metadata = [(key, value) for key, value in self._connection.stream_metadata if key != USER_KEY]
-        with tempfile.TemporaryFile() as file:
-            await self._export(file, None)
-            file.seek(0)
-            return await self._import(file, request_id, None, (*metadata, (USER_KEY, to)))
-
-    async def _import(
-        self, file: BinaryIO, request_id: str | None, progress: Progress | None, metadata: Metadata
-    ) -> ImportResult:
+    async def _import(self, file: BinaryIO, request_id: str | None, progress: Progress | None) -> ImportResult:
         connection = self._connection
-        call = connection.stubs.spaces.ImportSpace(metadata=metadata)
+        call = connection.stubs.spaces.ImportSpace(metadata=connection.stream_metadata)
         statuses = record_statuses(call)
         try:
             await _send(call, _requests(file, request_id or new_request_id(), progress))
@@ -119,7 +111,7 @@ class UserTransfers:
             raise connection.failure(next(filter(is_from_server, statuses), error)) from error
         finally:
             call.cancel()
-        return cast(ImportResult, to_json(answer))
+        return ImportResult(to_json(answer))
 
 
 class BlockingUserTransfers:
@@ -127,7 +119,6 @@ class BlockingUserTransfers:
 
     export_space = blocking(UserTransfers.export_space)
     import_space = blocking(UserTransfers.import_space)
-    copy_user = blocking(UserTransfers.copy_user)
 
 
 async def _requests(

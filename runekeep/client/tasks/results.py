@@ -1,14 +1,18 @@
-"""Shapes of what calls about tasks return: dictionaries that `json.dumps` takes, with times as ISO 8601 in UTC."""
+"""What calls about tasks return."""
 
-from typing import Literal, TypedDict
+from datetime import datetime
+from typing import Literal
 
+from runekeep.client.wire.result import Result
 from runekeep.client.wire.values import Extractor
 
 TaskStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 TaskKind = Literal["commit", "turn_fingerprint", "bucket_reconcile"]
 
 
-class LeftOutOperation(TypedDict):
+class LeftOutOperation(Result):
+    """An operation that was skipped or rejected. `operation_index`: its place in the output from 0; -1: none."""
+
     reason: str
     memory_type: str
     uri: str
@@ -29,7 +33,7 @@ Outcome = Literal[
 ]
 
 
-class TypeCounts(TypedDict):
+class TypeCounts(Result):
     """Operations of one memory type, counted by their effect: memories added, updated or deleted, and operations that
     changed nothing, were skipped or were rejected."""
 
@@ -42,7 +46,9 @@ class TypeCounts(TypedDict):
     held: int
 
 
-class TokenUsage(TypedDict):
+class TokenUsage(Result):
+    """What one model used in one phase."""
+
     model: str
     phase: str
     calls: int
@@ -54,7 +60,7 @@ class TokenUsage(TypedDict):
     """Only in results of `usage` and `ask`; None if the price of the model is unknown."""
 
 
-class CommitResult(TypedDict):
+class CommitResult(Result):
     """`unparseable`, `conflict`, `out_of_budget` and `given_up` are outcomes of failed tasks: nothing was applied, but
     `usage` counts the cost."""
 
@@ -80,7 +86,7 @@ class CommitResult(TypedDict):
     held_for_review: int
 
 
-class TurnTaskResult(TypedDict):
+class TurnTaskResult(Result):
     """Of a task about turns. A failed one has `usage` alone beside zeros: it still says the cost."""
 
     fingerprints: int
@@ -95,20 +101,24 @@ class TurnTaskResult(TypedDict):
     feedback: int
 
 
-class Progress(TypedDict):
+class Progress(Result):
+    """`waiting_for`: the part that is away and that the attempt waits for; empty: none."""
+
     phase: str | None
     percent: int
     message: str
     waiting_for: str
 
 
-class Failure(TypedDict):
+class Failure(Result):
+    """`code`: of gRPC, such as `UNAVAILABLE`; `reason`: a stable word."""
+
     code: str
     reason: str
     message: str
 
 
-class Task(TypedDict):
+class Task(Result):
     """`error` is set once failed or cancelled, or after an attempt that failed.
 
     `result` (of a commit) and `turn_result` (of the others) are set once completed or failed. `archive_uri` is that of
@@ -128,9 +138,9 @@ class Task(TypedDict):
     progress: Progress | None
     result: CommitResult | None
     error: Failure | None
-    create_time: str | None
-    start_time: str | None
-    end_time: str | None
+    create_time: datetime | None
+    start_time: datetime | None
+    end_time: datetime | None
     last_event_sequence: int
     turn_id: str
     turn_result: TurnTaskResult | None
@@ -141,24 +151,55 @@ class Task(TypedDict):
     usage: list[TokenUsage]
 
 
-class TaskUpdate(TypedDict, total=False):
-    """`kind` says which other keys are present.
+class TaskSnapshot(Result):
+    """The task as it is when the watching begins."""
 
-    `snapshot` and `ended` have `task`; `state` has `status`; `progress` has `progress`; `attempt_failed` has `error`.
-    `state`, `progress` and `attempt_failed` also have `sequence`, `event_time` and `attempt`.
-    """
-
-    kind: Literal["snapshot", "state", "progress", "attempt_failed", "ended"]
+    kind: Literal["snapshot"]
     task: Task
+
+
+class TaskStateChange(Result):
+    """The task has a new status."""
+
+    kind: Literal["state"]
     sequence: int
-    event_time: str
+    event_time: datetime
     attempt: int
     status: TaskStatus
+
+
+class TaskProgress(Result):
+    """An attempt goes on."""
+
+    kind: Literal["progress"]
+    sequence: int
+    event_time: datetime
+    attempt: int
     progress: Progress
+
+
+class TaskAttemptFailed(Result):
+    """An attempt failed, and another one follows."""
+
+    kind: Literal["attempt_failed"]
+    sequence: int
+    event_time: datetime
+    attempt: int
     error: Failure
 
 
-class ModelCall(TypedDict):
+class TaskEnded(Result):
+    """The task as it ended: the last update."""
+
+    kind: Literal["ended"]
+    task: Task
+
+
+TaskUpdate = TaskSnapshot | TaskStateChange | TaskProgress | TaskAttemptFailed | TaskEnded
+"""`kind` says which one it is."""
+
+
+class ModelCall(Result):
     """`prompt_digest`: SHA-256 of the request; `answer` is empty if the server does not store answers."""
 
     phase: str
@@ -168,19 +209,21 @@ class ModelCall(TypedDict):
     stop_reason: str
 
 
-class ExtractionAttempt(TypedDict):
-    """`failure` is None for an attempt that was applied. `type_digests`: SHA-256 of each type it could write."""
+class ExtractionAttempt(Result):
+    """`failure` is None for an attempt that was applied. `type_digests`: SHA-256 of each type it could write.
+    `shortened`: it is larger than a response may be, so answers are cut."""
 
     number: int
-    end_time: str | None
+    end_time: datetime | None
     extractor: Extractor | None
     base_revision: int
     type_digests: dict[str, str]
     calls: list[ModelCall]
     failure: Failure | None
+    shortened: bool
 
 
-class Usage(TypedDict):
+class Usage(Result):
     """The costliest first. `daily_token_budget` and `spent_today` are the account's; None: any number."""
 
     usage: list[TokenUsage]

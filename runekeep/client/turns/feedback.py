@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
+from typing import Any
 
 from runekeep.client.connection.connection import Connection
-from runekeep.client.turns.results import Feedback, FeedbackList
+from runekeep.client.turns.results import FeedbackList
 from runekeep.client.wire.arguments import require_list, time_to_wire
 from runekeep.client.wire.proto_json import to_json
 from runekeep.v1 import turn_memory_service_pb2 as wire
@@ -30,10 +30,10 @@ async def list_feedback(
         end_time=time_to_wire(end_time, "end_time"),
         page_size=min(limit, _PAGE),
     )
-    found: list[Feedback] = []
+    found: list[dict[str, Any]] = []
     while True:
         page = await connection.call(connection.stubs.turns.ListFeedback, request)
-        found += [cast(Feedback, to_json(one)) for one in page.feedback]
+        found += map(to_json, page.feedback)
         if not page.next_page_token or len(found) >= limit:
-            return cast(FeedbackList, {"feedback": found[:limit], "counts": to_json(page.counts)})
+            return FeedbackList({"feedback": found[:limit], "counts": to_json(page.counts)})
         request.page_token = page.next_page_token

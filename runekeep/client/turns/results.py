@@ -1,6 +1,10 @@
-"""Shapes of what calls about turns return: dictionaries that `json.dumps` takes, with times as ISO 8601 in UTC."""
+"""What calls about turns return."""
 
-from typing import Any, Literal, TypedDict
+from datetime import datetime
+from typing import Any, Literal
+
+from runekeep.client.wire.result import Result
+from runekeep.client.wire.values import MessageRange
 
 Severity = Literal[
     "must", "prefer", "allow",
@@ -16,7 +20,7 @@ OriginName = Literal["user", "machine"]
 ReactionName = Literal["ok", "not_ok", "neutral"]
 
 
-class TurnSignal(TypedDict):
+class TurnSignal(Result):
     """`value` is text, a number, a bool, None, or one of {min, max}, {options}, {exclude}, {rule}."""
 
     key: str
@@ -26,7 +30,7 @@ class TurnSignal(TypedDict):
     applies_to: str
 
 
-class ContextQuery(TypedDict):
+class ContextQuery(Result):
     """`target` None: in everything."""
 
     target: QueryTarget | None
@@ -34,7 +38,9 @@ class ContextQuery(TypedDict):
     reason: str
 
 
-class TurnFingerprint(TypedDict):
+class TurnFingerprint(Result):
+    """What a turn said, in short. `made_time`: when the fingerprint was made."""
+
     version: str
     turn_id: str
     objective: str
@@ -44,11 +50,13 @@ class TurnFingerprint(TypedDict):
     facts: list[TurnSignal]
     assistant_signals: list[TurnSignal]
     ctx_retrieval_queries: list[ContextQuery]
-    made_time: str | None
+    made_time: datetime | None
     conversation_title: str
 
 
-class TurnSummary(TypedDict):
+class TurnSummary(Result):
+    """What was asked, answered and done in a turn."""
+
     user_inquiry: str
     user_message_description: str
     assistant_answer: str
@@ -60,26 +68,26 @@ class TurnSummary(TypedDict):
     notes: str
 
 
-class Turn(TypedDict):
-    """`messages`: `start_sequence`, `end_sequence`. `fingerprint` and `summary` are None while nobody has made them."""
+class Turn(Result):
+    """`fingerprint` and `summary` are None while nobody has made them."""
 
     session: str
     turn_id: str
-    messages: dict[str, int] | None
+    messages: MessageRange | None
     fingerprint: TurnFingerprint | None
     summary: TurnSummary | None
-    start_time: str | None
-    end_time: str | None
+    start_time: datetime | None
+    end_time: datetime | None
 
 
-class SubmittedTurn(TypedDict):
+class SubmittedTurn(Result):
     """`task_id` is empty where no task was asked for."""
 
     turn: Turn
     task_id: str
 
 
-class CandidateTurn(TypedDict):
+class CandidateTurn(Result):
     """A turn and why it is shown: `recent`, `selected`, or found by `matched_queries`; `score`: the best of these."""
 
     turn: Turn | None
@@ -90,7 +98,7 @@ class CandidateTurn(TypedDict):
     score: float
 
 
-class Feedback(TypedDict):
+class Feedback(Result):
     """`reaction` None: text alone."""
 
     feedback_id: str
@@ -101,11 +109,11 @@ class Feedback(TypedDict):
     origin: OriginName
     confidence: float
     from_turn_id: str
-    create_time: str | None
+    create_time: datetime | None
     objective: str
 
 
-class FeedbackCounts(TypedDict):
+class FeedbackCounts(Result):
     """`neutral` counts text without a reaction too."""
 
     total: int
@@ -116,37 +124,43 @@ class FeedbackCounts(TypedDict):
     neutral: int
 
 
-class FeedbackList(TypedDict):
+class FeedbackList(Result):
     """Newest first; `counts` are of everything that matches, however much of it is listed."""
 
     feedback: list[Feedback]
     counts: FeedbackCounts
 
 
-class AssistantSignals(TypedDict):
+class AssistantSignals(Result):
+    """What the assistant promoted in a turn."""
+
     session: str
     turn_id: str
-    made_time: str | None
+    made_time: datetime | None
     signals: list[TurnSignal]
 
 
-class BucketSignal(TypedDict):
+class BucketSignal(Result):
+    """A signal of a bucket, and the turns that support it."""
+
     signal: TurnSignal
     weight: float
-    last_seen_time: str | None
+    last_seen_time: datetime | None
     support_turn_ids: list[str]
 
 
-class TimelineSlice(TypedDict):
-    start_time: str | None
-    end_time: str | None
+class TimelineSlice(Result):
+    """What a bucket holds of one span of time."""
+
+    start_time: datetime | None
+    end_time: datetime | None
     objective_hint: str
     assertions: list[BucketSignal]
     exceptions: list[BucketSignal]
     facts: list[BucketSignal]
 
 
-class MemoryBucket(TypedDict):
+class MemoryBucket(Result):
     """`timeline`: oldest slice first; in a TurnContext the last slice alone, with at most 4 signals of a kind."""
 
     bucket_id: str
@@ -157,44 +171,47 @@ class MemoryBucket(TypedDict):
     topic_centroid: list[str]
     objective_text: str
     timeline: list[TimelineSlice]
-    update_time: str | None
+    update_time: datetime | None
     hosted_uri: str
 
 
-class MemoryBuckets(TypedDict):
+class MemoryBuckets(Result):
     """`last_covered_time`: up to where turns are folded into buckets; None: none were."""
 
     buckets: list[MemoryBucket]
-    last_covered_time: str | None
+    last_covered_time: datetime | None
 
 
-class TurnSelection(TypedDict):
+class TurnSelection(Result):
+    """What was chosen for a turn."""
+
     local_memories_turn_ids: list[str]
     turn_ids: list[str]
     memory_bucket_ids: list[str]
     current_turn_id: str
-    last_reconciled_time: str | None
+    last_reconciled_time: datetime | None
 
 
-class SelectedTurns(TypedDict):
+class SelectedTurns(Result):
     """`selection` as it is stored, and what was `dropped` of it: not offered, ambiguous, or one too many."""
 
     selection: TurnSelection
     dropped: list[str]
 
 
-class RenderedSection(TypedDict):
+class RenderedSection(Result):
     """`text` begins with the header."""
 
     header: str
     text: str
 
 
-class TurnContext(TypedDict):
+class TurnContext(Result):
     """What one agent sees before it acts. `sections` and `text` are empty unless they were rendered.
 
     `candidates` and `turn_memories`: newest turn first. `selection`: what was chosen last, None when nothing ever was.
     `offer` is opaque; `select_turns` passes it along. Turns that `unanswered_queries` would have found may be missing.
+    `shortened`: it is larger than a response may be, so texts and lists are cut.
     """
 
     current: CandidateTurn | None
@@ -209,9 +226,10 @@ class TurnContext(TypedDict):
     sections: list[RenderedSection]
     text: str
     unanswered_queries: list[str]
+    shortened: bool
 
 
-class TurnArtifact(TypedDict):
+class TurnArtifact(Result):
     """`text` is JSON; of a reaction it stands behind the prefix `[turn.log.reaction]`."""
 
     name: str
@@ -220,5 +238,5 @@ class TurnArtifact(TypedDict):
     text: str
     tags: list[str]
     hosted_uri: str
-    said_time: str | None
-    update_time: str | None
+    said_time: datetime | None
+    update_time: datetime | None

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
@@ -59,6 +59,11 @@ class SessionTurns:
         3). `queries`, at most 2, find more turns: key phrases, or dictionaries with `query`, `target` (user, assistant,
         assistant_artifact) and `reason`. Without `render` the text is left out. Raises NotFoundError for an unknown
         session.
+
+        ```python
+        context = session.turn_context("turn_7", "final_answer")
+        print(context.text)
+        ```
         """
         request = wire.LoadTurnContextRequest(
             session=self.session_id,
@@ -69,7 +74,7 @@ class SessionTurns:
             render=render,
         )
         response = await self._connection.call(self._connection.stubs.turns.LoadTurnContext, request)
-        return cast(TurnContext, to_json(response))
+        return TurnContext(to_json(response))
 
     async def submit_turn(
         self,
@@ -92,6 +97,11 @@ class SessionTurns:
         selection, as `select_turns` does, from what a reconciler is offered; `queries` (see `turn_context`) add turns
         to that offer. With `extract_feedback` it also stores the user's reactions to earlier answers. Raises
         NotFoundError for a turn without messages.
+
+        ```python
+        submitted = session.submit_turn("turn_7", summary={"user_inquiry": "Where to eat?"}, extract=True)
+        client.wait_task(submitted.task_id)
+        ```
         """
         request = wire.SubmitTurnRequest(
             session=self.session_id,
@@ -106,20 +116,33 @@ class SessionTurns:
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.turns.SubmitTurn, request)
-        return cast(SubmittedTurn, to_json(response))
+        return SubmittedTurn(to_json(response))
 
     async def get_turn(self, turn_id: str) -> Turn:
-        """Returns a turn. Raises NotFoundError for a turn without messages."""
+        """Returns a turn. Raises NotFoundError for a turn without messages.
+
+        ```python
+        turn = session.get_turn("turn_7")
+        if turn.fingerprint:
+            print(turn.fingerprint.objective)
+        ```
+        """
         request = wire.GetTurnRequest(session=self.session_id, turn_id=turn_id)
         response = await self._connection.call(self._connection.stubs.turns.GetTurn, request)
-        return cast(Turn, to_json(response.turn))
+        return Turn(to_json(response.turn))
 
     async def turns(self, *, fingerprinted_only: bool = False) -> AsyncGenerator[Turn, None]:
-        """Lists the turns of the session, newest first."""
+        """Lists the turns of the session, newest first.
+
+        ```python
+        for turn in session.turns():
+            print(turn.turn_id, turn.start_time)
+        ```
+        """
         request = wire.ListTurnsRequest(session=self.session_id, fingerprinted_only=fingerprinted_only, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.turns.ListTurns, request):
             for turn in page.turns:
-                yield cast(Turn, to_json(turn))
+                yield Turn(to_json(turn))
 
     async def select_turns(
         self,
@@ -134,22 +157,27 @@ class SessionTurns:
 
         `local_memories_turn_ids` selects turn memories only, `turn_ids` prior turns only. Ids may be prefixes of ids
         that the context offered. Without a context the server uses what a reconciler would be offered now.
+
+        ```python
+        context = session.turn_context("turn_7", "reconciler")
+        print(session.select_turns(context, turn_ids=["turn_3"]).dropped)
+        ```
         """
-        current = context and context["current"] and context["current"]["turn"]
+        current = context.current.turn if context and context.current else None
         selection = wire.TurnSelection(
             local_memories_turn_ids=require_list(local_memories_turn_ids, "local_memories_turn_ids"),
             turn_ids=require_list(turn_ids, "turn_ids"),
             memory_bucket_ids=require_list(memory_bucket_ids, "memory_bucket_ids"),
-            current_turn_id=current["turn_id"] if current else "",
+            current_turn_id=current.turn_id if current else "",
         )
         request = wire.SetTurnSelectionRequest(
             session=self.session_id,
             selection=selection,
-            offer=context["offer"] if context else "",
+            offer=context.offer if context else "",
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.turns.SetTurnSelection, request)
-        return cast(SelectedTurns, to_json(response))
+        return SelectedTurns(to_json(response))
 
     async def feedback(
         self,
@@ -169,6 +197,10 @@ class SessionTurns:
         origin `machine`, a `confidence` of at least 0.7, a text, and `from_turn_id`, the turn in which the user said
         it; a turn keeps up to 100 of them. With an empty `turn_id` it is about the turn that `match_queries` find,
         else about the turn before `from_turn_id`.
+
+        ```python
+        session.feedback("turn_7", "not_ok", "Too expensive.")
+        ```
         """
         given = wire.Feedback(
             turn_id=turn_id,
@@ -185,10 +217,15 @@ class SessionTurns:
             request_id=request_id or new_request_id(),
         )
         response = await self._connection.call(self._connection.stubs.turns.SubmitFeedback, request)
-        return cast(Feedback, to_json(response.feedback))
+        return Feedback(to_json(response.feedback))
 
     async def clear_feedback(self, turn_id: str, *, request_id: str | None = None) -> bool:
-        """Removes the user's reaction to a turn. Returns whether there was one."""
+        """Removes the user's reaction to a turn. Returns whether there was one.
+
+        ```python
+        was_there = session.clear_feedback("turn_7")
+        ```
+        """
         request = wire.ClearFeedbackRequest(
             session=self.session_id, turn_id=turn_id, request_id=request_id or new_request_id()
         )
@@ -205,11 +242,21 @@ class SessionTurns:
         """Returns the newest `limit` reactions to some turns or all, and the counts of all that match.
 
         Both are from `start_time` on and before `end_time`.
+
+        ```python
+        print(session.list_feedback(["turn_7"]).counts.ok)
+        ```
         """
         return await list_feedback(self._connection, self.session_id, turn_ids, start_time, end_time, limit)
 
     async def buckets(self, *, show_disabled: bool = False) -> MemoryBuckets:
-        """Returns the themes of the session as timelines, latest change first."""
+        """Returns the themes of the session as timelines, latest change first.
+
+        ```python
+        for bucket in session.buckets().buckets:
+            print(bucket.name, bucket.objective_text)
+        ```
+        """
         request = wire.ListMemoryBucketsRequest(session=self.session_id, show_disabled=show_disabled)
         call, method = self._connection.call, self._connection.stubs.turns.ListMemoryBuckets
         found = page = await call(method, request)
@@ -225,7 +272,7 @@ class SessionTurns:
                     there.timeline.extend([*bucket.timeline, *newer])
         answer = to_json(found)
         del answer["next_page_token"]
-        return cast(MemoryBuckets, answer)
+        return MemoryBuckets(answer)
 
     async def update_bucket(
         self,
@@ -239,6 +286,11 @@ class SessionTurns:
         """Renames, describes, enables or disables a bucket; None: unchanged. Returns its card.
 
         Raises NotFoundError.
+
+        ```python
+        for bucket in session.buckets().buckets:
+            session.update_bucket(bucket.bucket_id, enabled=False)
+        ```
         """
         bucket = wire.MemoryBucket(session=self.session_id, bucket_id=bucket_id)
         request = wire.UpdateMemoryBucketRequest(request_id=request_id or new_request_id())
@@ -255,11 +307,16 @@ class SessionTurns:
             raise ValueError("nothing to change: give name, short_desc or enabled")
         request.bucket.CopyFrom(bucket)
         response = await self._connection.call(self._connection.stubs.turns.UpdateMemoryBucket, request)
-        return cast(MemoryBucket, to_json(response.bucket))
+        return MemoryBucket(to_json(response.bucket))
 
     async def reconcile_buckets(self, *, request_id: str | None = None) -> str:
         """Queues a task that folds new fingerprints into the buckets. Returns its id, or that of a waiting one; empty
         if nothing is new. Raises FailedPreconditionError (`BUCKETS_DISABLED`) if buckets are switched off.
+
+        ```python
+        if task_id := session.reconcile_buckets():
+            client.wait_task(task_id)
+        ```
         """
         request = wire.ReconcileMemoryBucketsRequest(session=self.session_id, request_id=request_id or new_request_id())
         return (await self._connection.call(self._connection.stubs.turns.ReconcileMemoryBuckets, request)).task_id

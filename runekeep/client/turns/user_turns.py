@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
-from typing import cast
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection
@@ -25,17 +24,27 @@ class UserTurns:
     ) -> AsyncGenerator[AssistantSignals, None]:
         """Lists what the assistant promoted, newest first, in all sessions or in one: of the last 365 days, at most 512
         turns. `keys`: only these, spelled as in tags (`a.b` is `a_b`).
+
+        ```python
+        for turn in client.assistant_signals(["budget"]):
+            print(turn.turn_id, [signal.value for signal in turn.signals])
+        ```
         """
         request = wire.ListAssistantSignalsRequest(keys=require_list(keys, "keys"), session=session, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.turns.ListAssistantSignals, request):
             for turn in page.turns:
-                yield cast(AssistantSignals, to_json(turn))
+                yield AssistantSignals(to_json(turn))
 
     async def list_feedback(
         self, *, start_time: datetime | None = None, end_time: datetime | None = None, limit: int = 200
     ) -> FeedbackList:
         """Returns the newest `limit` reactions in all sessions, and the counts of all that match: from `start_time` on,
         before `end_time`.
+
+        ```python
+        feedback = client.list_feedback(limit=20)
+        print(feedback.counts.not_ok, [one.text for one in feedback.feedback])
+        ```
         """
         return await list_feedback(self._connection, "", (), start_time, end_time, limit)
 
@@ -43,11 +52,16 @@ class UserTurns:
         """Lists turn memory in its stored form, newest first, with all of `tags`, in all sessions or in one.
 
         For example `artifact:turn.fingerprint.v1`, `turn:{turn_id}`, `assistant_signal:{key}`, `origin:user`.
+
+        ```python
+        for artifact in client.turn_artifacts(["artifact:turn.fingerprint.v1"]):
+            print(artifact.turn_id, artifact.text)
+        ```
         """
         request = wire.ListTurnArtifactsRequest(tags=require_list(tags, "tags"), session=session, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.turns.ListTurnArtifacts, request):
             for artifact in page.artifacts:
-                yield cast(TurnArtifact, to_json(artifact))
+                yield TurnArtifact(to_json(artifact))
 
 
 class BlockingUserTurns:

@@ -1,14 +1,15 @@
 """Tools that say where a memory comes from and how it changed."""
 
 from collections import defaultdict
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import Field
 
 from runekeep import AsyncClient, Message, NotFoundError, TextPart
 from runekeep.client.history import ChangedMemory, Revision
-from runekeep.client.memories.results import Memory
+from runekeep.client.memories.results import Memory, MessageSource
 from runekeep.mcp.budget import fit_lines
 from runekeep.mcp.tools.toolbox import READS, Toolbox, Uri, Version, add_tool
 
@@ -42,9 +43,9 @@ class HistoryTools(Toolbox):
         """Show the messages a memory came from."""
         async with self._calling(context) as client:
             memory = await client.get_memory(uri, version)
-            if not memory["sources"]:
+            if not memory.sources:
                 return "It names no messages: it was written by hand, or its conversation was erased."
-            lines = await _source_lines(client, memory["sources"])
+            lines = await _source_lines(client, memory.sources)
         return fit_lines(lines, self._budget, "({} more messages have no room.)")
 
     async def rollback_preview(self, revision: int, context: Context) -> str:
@@ -53,42 +54,42 @@ class HistoryTools(Toolbox):
         async with self._calling(context) as client:
             preview = await client.rollback(revision, preview=True)
         conflicts = [
-            f"Conflict: {one['uri']} was changed again by revisions {', '.join(map(str, one['revisions']))}"
-            for one in preview["conflicts"]
+            f"Conflict: {one.uri} was changed again by revisions {', '.join(map(str, one.revisions))}"
+            for one in preview.conflicts
         ]
-        changes = [_change_line(change) for change in preview["changes"]]
+        changes = [_change_line(change) for change in preview.changes]
         return (
             fit_lines([*conflicts, *changes], self._budget, "({} more changes have no room.)") or "It changes nothing."
         )
 
 
 def _version_line(memory: Memory) -> str:
-    state = "deleted" if memory["deleted"] else " ".join(memory["content"].split())
-    return f"- version {memory['version']}, revision {memory['revision']}, {_day(memory['update_time'])}: {state}"
+    state = "deleted" if memory.deleted else " ".join(memory.content.split())
+    return f"- version {memory.version}, revision {memory.revision}, {_day(memory.update_time)}: {state}"
 
 
 def _revision_line(revision: Revision) -> str:
-    undone = f", undone by {revision['rolled_back_by']}" if revision["rolled_back_by"] else ""
-    counts = f"{revision['adds']} added, {revision['updates']} updated, {revision['deletes']} deleted"
-    return f"- revision {revision['number']}, {_day(revision['create_time'])}, {revision['origin']}{undone}: {counts}"
+    undone = f", undone by {revision.rolled_back_by}" if revision.rolled_back_by else ""
+    counts = f"{revision.adds} added, {revision.updates} updated, {revision.deletes} deleted"
+    return f"- revision {revision.number}, {_day(revision.create_time)}, {revision.origin}{undone}: {counts}"
 
 
 def _change_line(change: ChangedMemory) -> str:
-    if not change["after"]:
-        return f"Delete {change['uri']}"
-    verb = "Change" if change["before"] else "Restore"
-    return f"{verb} {change['uri']} to: {' '.join(change['after'].split())}"
+    if not change.after:
+        return f"Delete {change.uri}"
+    verb = "Change" if change.before else "Restore"
+    return f"{verb} {change.uri} to: {' '.join(change.after.split())}"
 
 
-def _day(time: str | None) -> str:
-    return (time or "")[:10]
+def _day(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d}" if time else ""
 
 
-async def _source_lines(client: AsyncClient, sources: list[dict[str, Any]]) -> list[str]:
+async def _source_lines(client: AsyncClient, sources: list[MessageSource]) -> list[str]:
     """Returns one line for each source message, in order."""
     wanted: dict[str, dict[int, str]] = defaultdict(dict)
     for source in sources:
-        wanted[source["session"]][int(source["sequence"])] = source["message_id"]
+        wanted[source.session][source.sequence] = source.message_id
     lines: list[str] = []
     for session, sequences in wanted.items():
         try:

@@ -33,10 +33,10 @@ class ReadingTools(Toolbox):
         async with self._calling(context) as client:
             budget = max(int((self._budget - BLOCK_TOKENS) * _TEXT_SHARE), 1)
             found = await client.recall(query, session, token_budget=budget)
-        if not found["text"]:
+        if not found.text:
             return _NOTHING
-        text = wrap_memory(found["text"])
-        marked = [f"[{entry['mark']}] {entry['uri']}" for entry in found["entries"] if entry["mark"]]
+        text = wrap_memory(found.text)
+        marked = [f"[{entry.mark}] {entry.uri}" for entry in found.entries if entry.mark]
         uris = fit_lines(marked, self._budget - count_tokens(text), "")
         return f"{text}\n\n{uris}".rstrip()
 
@@ -50,8 +50,8 @@ class ReadingTools(Toolbox):
         """Search memories and past conversation. Returns URIs with one line each."""
         async with self._calling(context) as client:
             found = await client.find(query, limit=limit, kinds=[kind] if kind else ())
-        lines = [_result_line(result) for result in found["results"]]
-        missing = [f"({describe_degraded(part)})" for part in found["degraded"]]
+        lines = [_result_line(result) for result in found.results]
+        missing = [f"({describe_degraded(part)})" for part in found.degraded]
         return fit_lines([*missing, *lines], self._budget, "({} more results have no room.)") or _NOTHING
 
     async def memory_read(
@@ -77,23 +77,23 @@ class ReadingTools(Toolbox):
         """List a directory of memories, or what matches a pattern below it."""
         async with self._calling(context) as client:
             found = await (client.glob(pattern, uri) if pattern else client.tree(uri, level_limit=depth, abs_limit=100))
-        lines = [_entry_line(entry, indented=not pattern) for entry in found["entries"]]
+        lines = [_entry_line(entry, indented=not pattern) for entry in found.entries]
         more = "({} more. List a directory below, or use a pattern.)"
-        return fit_lines([found["uri"], *lines], self._budget, more)
+        return fit_lines([found.uri, *lines], self._budget, more)
 
 
 def _result_line(result: SearchResult) -> str:
-    relevance = "" if result["relevance"] is None else f" ({result['relevance']:.2f})"
-    if result["kind"] == "passage":
-        day = (result["create_time"] or "")[:10]
-        return f"- {result['session']} message {result['message_id']}{relevance} {day}: {_one_line(result['text'])}"
-    return f"- {result['uri']}{relevance}: {_one_line(result['abstract'])}"
+    relevance = "" if result.relevance is None else f" ({result.relevance:.2f})"
+    if result.kind == "passage":
+        day = f"{result.create_time:%Y-%m-%d}" if result.create_time else ""
+        return f"- {result.session} message {result.message_id}{relevance} {day}: {_one_line(result.text)}"
+    return f"- {result.uri}{relevance}: {_one_line(result.abstract)}"
 
 
 def _entry_line(entry: DirectoryEntry, *, indented: bool) -> str:
-    name = entry["name"] + ("/" if entry["directory"] else "")
-    place = "  " * entry["depth"] + name if indented else entry["uri"]
-    return f"{place}: {_one_line(entry['abstract'])}" if entry["abstract"] and not entry["directory"] else place
+    name = entry.name + ("/" if entry.directory else "")
+    place = "  " * entry.depth + name if indented else entry.uri
+    return f"{place}: {_one_line(entry.abstract)}" if entry.abstract and not entry.directory else place
 
 
 def _one_line(text: str) -> str:

@@ -38,29 +38,29 @@ class SessionTools(Toolbox):
             for call in split_calls(said):
                 await handle.add_messages(call)
             commit = await handle.commit()
-        if commit["status"] == "skipped":
+        if commit.status == "skipped":
             return "There was nothing to commit."
-        return f"Committed. Task {commit['task_id']} extracts memories; see task_status."
+        return f"Committed. Task {commit.task_id} extracts memories; see task_status."
 
     async def task_status(self, task_id: str, context: Context) -> str:
         """Say how far a commit is, and what it remembered."""
         async with self._calling(context) as client:
             task = await client.get_task(task_id)
             lines = [_status_line(task)]
-            if task["result"] and task["status"] == "completed":
-                changes = (await client.memory_diff(task["archive_uri"]))["operations"]
-                lines += [f"- added: {change['uri']}" for change in changes["adds"]]
-                lines += [f"- updated: {change['uri']}" for change in changes["updates"]]
-                lines += [f"- deleted: {change['uri']}" for change in changes["deletes"]]
+            if task.result and task.status == "completed":
+                changes = (await client.memory_diff(task.archive_uri)).operations
+                lines += [f"- added: {change.uri}" for change in changes.adds]
+                lines += [f"- updated: {change.uri}" for change in changes.updates]
+                lines += [f"- deleted: {change.uri}" for change in changes.deletes]
         return fit_lines(lines, self._budget, "({} more changes have no room.)")
 
 
 def _status_line(task: Task) -> str:
-    line = f"Task {task['task_id']} is {task['status']}"
-    if task["result"]:
-        line += f", {task['result']['outcome']}"
-    if task["waiting_for"]:
-        line += f", waiting for {task['waiting_for']}"
-    if task["error"]:
-        line += f": {task['error']['message']}"
+    line = f"Task {task.task_id} is {task.status}"
+    if task.result:
+        line += f", {task.result.outcome}"
+    if task.waiting_for:
+        line += f", waiting for {task.waiting_for}"
+    if task.error:
+        line += f": {task.error.message}"
     return f"{line}."

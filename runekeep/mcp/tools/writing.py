@@ -42,7 +42,7 @@ class WritingTools(Toolbox):
                 memory = await client.put_memory(memory_type, fields)
             except InvalidArgumentError as error:
                 raise ToolError(f"{describe(error)}\n{await _types(client)}") from error
-        return f"Remembered as {memory['uri']}, version {memory['version']}."
+        return f"Remembered as {memory.uri}, version {memory.version}."
 
     async def memory_correct(
         self,
@@ -55,21 +55,21 @@ class WritingTools(Toolbox):
     ) -> str:
         """Correct a memory that is wrong or outdated."""
         async with self._calling(context) as client:
-            base = version or (await client.get_memory(uri, view="abstract"))["version"]
+            base = version or (await client.get_memory(uri, view="abstract")).version
             change = Replace(old, new) if old else new
             memory = await client.edit_memory(uri, {field: change}, base_version=base)
-        text = f"Corrected {memory['uri']}, now version {memory['version']}:\n{memory['content']}"
+        text = f"Corrected {memory.uri}, now version {memory.version}:\n{memory.content}"
         return cut_text(text, self._budget)
 
     async def memory_forget(self, uri: Uri, context: Context, version: Version = 0) -> str:
         """Delete a memory, if the user asks for it."""
         async with self._calling(context) as client:
-            base = version or (await client.get_memory(uri, view="abstract"))["version"]
+            base = version or (await client.get_memory(uri, view="abstract")).version
             memory = await client.delete_memory(uri, base_version=base)
-        return f"Deleted {memory['uri']}. Its earlier versions stay in the history."
+        return f"Deleted {memory.uri}. Its earlier versions stay in the history."
 
 
 async def _types(client: AsyncClient) -> str:
-    types = (await client.memory_types())["memory_types"]
-    named = (f"{one['name']}({', '.join(field['name'] for field in one['fields'])})" for one in types)
+    types = (await client.memory_types()).memory_types
+    named = (f"{one.name}({', '.join(field.name for field in one.fields)})" for one in types)
     return f"Types and their fields: {', '.join(named)}."

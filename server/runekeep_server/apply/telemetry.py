@@ -39,7 +39,7 @@ PAUSES = metrics.counter(
     "runekeep_worker_pauses_total",
     "Pauses of workers that lost several different jobs in a row, as this server saw it.",
 )
-PAUSED = metrics.gauge("runekeep_paused_workers", "Workers that are paused now, of all servers.")
+PAUSED = metrics.gauge("runekeep_workers_paused", "Workers that are paused now, of all servers.")
 APPLY = metrics.histogram(
     "runekeep_apply_seconds",
     "Outputs worked into memory, by `kind` and `result`: `applied`, `already_applied`, `needs_repair`, `unusable`,"

@@ -87,7 +87,7 @@ class PartWatch:
         self._unavailable.discard(part)
         if woken:
             self._woken_at[part] = asyncio.get_running_loop().time()
-            log.info("dependency_recovered", part=part, jobs=woken)
+            log.info("dependency_back", part=part, jobs=woken)
         elif left > 1:
             # `wait_for` is called before the transaction that delays the job is committed.
             self._awaited.setdefault(part, left - 1)

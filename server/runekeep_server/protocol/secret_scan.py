@@ -6,6 +6,8 @@ a thread, long ones in a separate process with a lower priority. An account uses
 
 import asyncio
 import json
+import math
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -25,9 +27,12 @@ T = TypeVar("T")
 
 MAX_INLINE_CHARACTERS: Final = 64 * 1024
 """Longer texts, taken together, are scanned in a separate process. Starting one takes about 30 ms."""
-PROCESS_SECONDS: Final = 60.0
-PROCESS_SECONDS_PER_MEGACHARACTER: Final = 20.0
-"""Ten times the duration of the slowest known text, because the machine may be busy."""
+CPU_SECONDS: Final = 6.0
+CPU_SECONDS_PER_MEGACHARACTER: Final = 6.0
+"""Three times what the slowest known text takes. The process is limited by processor time, which does not pass while
+the machine is busy or this process is stopped."""
+_LAST_SECONDS: Final = 900.0
+"""Deadline for a process that gets no processor time."""
 
 _THREADS: Final = FairThreads(2, "secrets")
 _log = structlog.get_logger(__name__)
@@ -45,10 +50,10 @@ def withhold_all(texts: Sequence[str]) -> list[tuple[str, list[SecretKind]]]:
     """
     characters = sum(map(len, texts))
     if characters > MAX_INLINE_CHARACTERS:
-        seconds = PROCESS_SECONDS + PROCESS_SECONDS_PER_MEGACHARACTER * characters / 1e6
+        seconds = math.ceil(CPU_SECONDS + CPU_SECONDS_PER_MEGACHARACTER * characters / 1e6)
         try:
             return _in_process(texts, seconds)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             # Not repeated in this process, where it would block all other calls for as long.
             _log.error("secret_scan_timed_out", characters=characters, seconds=seconds)
             raise unavailable("secret_scan", "The search for secrets took too long.") from None
@@ -73,18 +78,27 @@ def refuse_secrets(texts: Sequence[tuple[str, str]]) -> None:
         raise invalid_fields(violations)
 
 
-def _in_process(texts: Sequence[str], seconds: float) -> list[tuple[str, list[SecretKind]]]:
-    """Raises OSError, subprocess.SubprocessError, and ValueError if the process answers something else."""
+def _in_process(texts: Sequence[str], seconds: int) -> list[tuple[str, list[SecretKind]]]:
+    """Raises TimeoutError after `seconds` of processor time; OSError, subprocess.SubprocessError, and ValueError if the
+    process answers something else."""
     # -I and -S: only the standard library, and nothing from the working directory.
-    ended = subprocess.run(
-        [sys.executable, "-I", "-S", secrets.__file__],
-        input=json.dumps(texts).encode(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={},
-        timeout=seconds,
-        check=True,
-    )
+    command = [sys.executable, "-I", "-S", secrets.__file__, str(seconds)]
+    try:
+        ended = subprocess.run(
+            command,
+            input=json.dumps(texts).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            timeout=_LAST_SECONDS,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError from error
+    except subprocess.CalledProcessError as error:
+        if error.returncode == -signal.SIGXCPU:
+            raise TimeoutError from error
+        raise
     found = [(str(clean), [SecretKind(kind) for kind in kinds]) for clean, kinds in json.loads(ended.stdout)]
     if len(found) != len(texts):
         raise ValueError("the process answered for other texts")

@@ -107,7 +107,7 @@ class Follower:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if standing.probed(await self._probed(), monotonic()):
-                log.warning("health", services=list(self._names), serving=standing.there)
+                log.warning("health_changed", services=list(self._names), serving=standing.there)
                 await self._health.tell(self._names, serving=standing.there)
 
     async def _probed(self) -> bool:

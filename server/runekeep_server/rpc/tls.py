@@ -155,7 +155,7 @@ class Certificates:
                 with self._lock:
                     self._contents = contents
                 self._endings_reported.clear()
-                _log.info("certificates replaced", ends=min(ending.ends for ending in self._endings).isoformat())
+                _log.info("certificates_replaced", ends=min(ending.ends for ending in self._endings).isoformat())
             self._refused = None
         except TlsError as error:
             refused = (contents, str(error))
@@ -163,7 +163,7 @@ class Certificates:
                 self._refused, self._refusal_reported = refused, False
             elif not self._refusal_reported:
                 self._refusal_reported = True
-                _log.error("new certificates not taken", problem=str(error))
+                _log.error("certificates_not_taken", problem=str(error))
         self._report_endings()
 
     async def _look_again(self) -> None:
@@ -174,7 +174,7 @@ class Certificates:
                 await asyncio.to_thread(self.look)
             except Exception:
                 # Without this loop, renewed certificates would never be loaded.
-                _log.exception("certificates not looked at")
+                _log.exception("certificates_not_checked")
 
     def _report_endings(self) -> None:
         """Logs each certificate that ends soon once a day."""
@@ -186,9 +186,9 @@ class Certificates:
             self._endings_reported.add((ending, days))
             about = {"setting": f"tls.{ending.name}", "of": ending.subject, "ends": ending.ends.isoformat()}
             if now < ending.ends:
-                _log.warning("certificate ends soon", days_left=days, **about)
+                _log.warning("certificate_ends_soon", days_left=days, **about)
             else:
-                _log.error("certificate has ended", **about)
+                _log.error("certificate_ended", **about)
 
 
 def _read(name: str, file: Path) -> bytes:

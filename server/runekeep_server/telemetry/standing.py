@@ -149,7 +149,7 @@ def families(
         "runekeep_relay_users": "Users of whom the index holds nothing yet, for it is new; 1000 at most.",
     }
     said = GaugeMetricFamily(
-        "runekeep_standing_known", "Whether the store answered when it was asked for jobs and the relay: 0 or 1."
+        "runekeep_backlog_known", "Whether the store answered when it was asked for jobs and the relay: 0 or 1."
     )
     families = {name: GaugeMetricFamily(name, meaning) for name, meaning in waiting.items()}
     in_index = GaugeMetricFamily("runekeep_index_points", "Points in the index, counted once a minute.")

@@ -148,7 +148,7 @@ class RemoteEmbedder:
             raise
         else:
             if failures := self._outage.end():
-                _log.info("embedder_is_back", model=self.model, failures=failures)
+                _log.info("embedder_back", model=self.model, failures=failures)
             return vectors
         return [vector for some in smaller for vector in await self._vectors(some, query=query)]
 

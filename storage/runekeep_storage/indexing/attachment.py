@@ -104,7 +104,7 @@ class Attachment:
         if change is None or change.state not in embedder_change.ENDED or self._space != change.dropped:
             return
         if change.state is ChangeState.UNDONE:
-            log.warning("embedder_is_undone", model=self._space.model, searched_by=change.main.model)
+            log.warning("embedder_undone", model=self._space.model, searched_by=change.main.model)
             return
         raise IndexMismatch(
             f"the vectors by this embedder (model {self._space.model!r}) were dropped when the change to"

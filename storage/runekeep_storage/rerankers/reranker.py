@@ -118,7 +118,7 @@ class Reranker:
                 self._set_away(error)
             raise RerankerUnavailable(str(error)) from error
         if failures := self._outage.end():
-            _log.info("reranker_is_back", reranker=self.name, failures=failures)
+            _log.info("reranker_back", reranker=self.name, failures=failures)
         return scores
 
     async def _reach(self) -> None:

@@ -88,7 +88,7 @@ async def test_a_recall_asks_for_all_that_it_is_told(server: ServerDouble) -> No
     assert answer["omitted"] == {"given": 2, "over_quota": 1, "over_budget": 3}
     (entry,) = answer["entries"]
     assert (entry["kind"], entry["level"], entry["time"]) == ("memory", "abstract", "2026-01-31T00:00:00Z")
-    assert json.loads(json.dumps(answer)) == answer
+    assert json.loads(json.dumps(answer.to_dict())) == answer
 
 
 def test_a_session_recalls_for_itself_and_is_made_with_its_first_use(server: ServerDouble) -> None:

@@ -310,7 +310,7 @@ async def test_signal_drains_the_process(number: signal.Signals) -> None:
     assert (process.returncode, out) == (0, b"")
     lines = [json.loads(line) for line in err.decode().splitlines()]
     events = [line["event"] for line in lines]
-    assert events == ["serving", "call", "draining", "drain hook", "close hook", "stopped"]
+    assert events == ["serving", "call_ended", "draining", "drain hook", "close hook", "stopped"]
     call = lines[1]
     assert call["rpc"] == "SessionService/GetSession"
     assert (call["account"], call["user"], call["code"], call["reason"]) == ("default", "ada", "INTERNAL", "INTERNAL")

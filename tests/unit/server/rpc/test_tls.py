@@ -20,7 +20,7 @@ from runekeep_server.rpc.tls import Certificates, TlsError, read_files
 from runekeep_server.settings import TlsSettings
 from tests.support.certificates import DAY, LOCAL, SERVER, Authority, Pair, replace, self_signed, weak_key
 
-NOT_TAKEN = "new certificates not taken"
+NOT_TAKEN = "certificates_not_taken"
 
 
 class Files:
@@ -155,7 +155,7 @@ def test_a_key_and_a_certificate_that_are_replaced_one_after_the_other_are_taken
         assert [fetch() for fetch in fetchers] == [None, None]
         replace(files.key, new.key)
         certificates.look()
-    assert events(logs) == [("info", "certificates replaced")]
+    assert events(logs) == [("info", "certificates_replaced")]
     for fetch in fetchers:
         assert fetch() is not None
         assert fetch() is None, "gRPC keeps the certificates that it was given"
@@ -203,7 +203,7 @@ async def test_whatever_goes_wrong_with_a_look_the_next_one_takes_what_is_good(
             files.put(new)
             await taken.wait()
     await certificates.close()
-    assert ("error", "certificates not looked at") in events(logs)
+    assert ("error", "certificates_not_checked") in events(logs)
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,16 @@ async def test_a_certificate_near_its_end_is_told_of_once_a_day(
         now[0] = begun + near
         certificates.look()
         certificates.look()
-        assert events(logs) == [("warning", "certificate ends soon")]
+        assert events(logs) == [("warning", "certificate_ends_soon")]
         assert logs[0]["setting"] == "tls.certificate" and logs[0]["days_left"] == (lasts - near).days
         now[0] = begun + lasts
         certificates.look()
-        assert events(logs[1:]) == [("error", "certificate has ended")]
+        assert events(logs[1:]) == [("error", "certificate_ended")]
         # What follows is good; the clock of this test is not that of the new certificate.
         now[0] = begun
         files.put(files.issue(ends=5000 * DAY))
         certificates.look()
-        assert events(logs[2:]) == [("info", "certificates replaced")]
+        assert events(logs[2:]) == [("info", "certificates_replaced")]
     await certificates.close()
 
 

@@ -70,7 +70,7 @@ async def test_an_index_that_counts_slowly_keeps_back_no_number_of_the_store(dat
     points = Points(index)  # type: ignore[arg-type]  # it only counts
     index.released.clear()
     told = await shown(database, points)
-    assert told["runekeep_standing_known"] == 1
+    assert told["runekeep_backlog_known"] == 1
     assert told["runekeep_relay_revisions"] == 0
     assert "runekeep_index_points" not in told
 
@@ -94,7 +94,7 @@ async def test_an_index_that_is_away_has_no_number(database: Database) -> None:
     assert (await shown(database, points))["runekeep_index_points"] == 7
     index.points = None
     told = await shown(database, points)
-    assert told["runekeep_standing_known"] == 1
+    assert told["runekeep_backlog_known"] == 1
     assert "runekeep_index_points" not in told
 
 
@@ -105,7 +105,7 @@ async def test_a_store_that_is_away_keeps_back_its_own_numbers_alone(
     monkeypatch.setattr(standing, "WAIT_SECONDS", 1.0)
     points = Points(Counting())  # type: ignore[arg-type]  # it only counts
     told = await shown(Away(silent=silent), points)
-    assert told == {"runekeep_standing_known": 0, "runekeep_index_points": 7}
+    assert told == {"runekeep_backlog_known": 0, "runekeep_index_points": 7}
 
 
 async def test_a_count_under_way_ends_with_the_server(database: Database) -> None:
