@@ -110,6 +110,12 @@ async def victimized(caller: Caller, workers: grpc.aio.Channel) -> AsyncIterator
 
 Attempts = Callable[[Victim], Sequence[Message]]
 
+DOCUMENTS = (
+    "memories/preferences/Music.md",
+    f"peers/{SECRET}/memories/preferences/Music.md",
+    "memories/preferences/.overview.md",
+)
+
 TABLE: dict[str, Attempts] = {
     # Sessions
     # The id is free in the stranger's own space: an own session, with nothing in it.
@@ -141,14 +147,7 @@ TABLE: dict[str, Attempts] = {
     "RecordUsage": lambda v: [
         session_service_pb2.RecordUsageRequest(session=v.session, context_uris=[v.uri("memories/profile.md")])
     ],
-}
-
-DOCUMENTS = (
-    "memories/preferences/Music.md",
-    f"peers/{SECRET}/memories/preferences/Music.md",
-    "memories/preferences/.overview.md",
-)
-MEMORIES: dict[str, Attempts] = {
+    # Memories
     "GetMemory": lambda v: [memory_service_pb2.GetMemoryRequest(uri=v.uri(path), version=1) for path in DOCUMENTS],
     "ReadDocument": lambda v: [
         memory_service_pb2.ReadDocumentRequest(uri=uri)

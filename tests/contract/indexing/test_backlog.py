@@ -1,5 +1,5 @@
 """What waits for the index, and what lies beside it, is found by its own index: it costs the same with a few hundred
-and with twenty thousand rows, on every driver."""
+and with thousands of rows, on every driver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ from runekeep_storage.memories import memories
 from tests.support.storage.databases import ANN, CAT, SECOND, NewStore
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 
-FEW, MANY = 500, 20_000
+FEW, MANY = 300, 5_000
 INDEX = "abc"
 NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST($1 AS BIGINT))"
 NAME = "'user-' || CAST(1000000 + i AS TEXT)"

@@ -31,6 +31,8 @@ from tests.doubles.word_embedder import WordEmbedder
 from tests.support.storage.databases import ANN, CAT, Clock, commit, revise, talk
 from tests.support.storage.search import Search, wordless, write
 
+pytestmark = pytest.mark.postgres_long
+
 AWAY = "the endpoint of this account is away"
 
 
