@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-typescript test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-typescript test-go test-java test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go check docs reference recording hooks lock audit wheel contract proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -56,11 +56,17 @@ $(VENV)/audit/installed:
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	touch $@
 
-# Builds the wheel, and puts it and its SBOM into dist/.
+# Builds the wheel, and puts it, its SBOM and the contract into dist/.
 wheel: install
 	rm -f dist/*
 	python -m build --wheel --no-isolation --outdir dist
 	for wheel in dist/*.whl; do cp deploy/image/sbom.cdx.json "$${wheel%.whl}.cdx.json"; done
+	$(MAKE) contract
+
+# The contract as one buf image, dist/runekeep.binpb, which a release carries.
+contract: install
+	mkdir -p dist
+	buf build -o dist/runekeep.binpb
 
 # All tests with real processes, except those that take minutes or need more than Python, git and PyPI. PostgreSQL's
 # programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
@@ -107,13 +113,21 @@ $(VENV)/test-%/installed: $(VENV)/installed
 	touch $@
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
-# It needs Node with npm, and the packages that examples/debian-packages.txt names.
+# It needs Node with npm, a Chromium, Go, and Maven with a JDK.
 test-languages: install node typescript $(VENV)/studio
 	python -m pytest -m languages tests/languages
 
-# The part of it that tries the TypeScript client: in Node, in a browser, and with the Vercel AI SDK; about a minute.
+# The client for TypeScript alone: in Node, in a browser, and with the Vercel AI SDK; about a minute.
 test-typescript: install typescript $(VENV)/studio
 	python -m pytest -m languages tests/languages/test_typescript.py
+
+# The client for Go alone; packages come from the Go module proxy.
+test-go: install
+	python -m pytest -m languages tests/languages/test_go.py
+
+# The client for Java alone; packages come from Maven Central.
+test-java: install
+	python -m pytest -m languages tests/languages/test_java.py
 
 # Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
 # people out; about a minute.
@@ -159,13 +173,9 @@ typescript: stubs-typescript examples/frameworks/vercel-ai/node_modules/.package
 stubs-typescript: install clients/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
-# Stubs for Go, into examples/go/gen; docs/start/languages.md names what they need.
+# Stubs for Go, into clients/go/gen. They are committed, because a Go module is used as it lies in its repository.
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
-
-# The same for Java.
-stubs-java: install
-	buf generate --template buf.gen.java.yaml --clean
 
 # The packages of the example in Node.
 node: examples/node/node_modules/.package-lock.json
@@ -315,4 +325,4 @@ format: install
 
 # Removes everything that make made.
 clean:
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/gen examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build clients/java/target examples/java/target

@@ -13,8 +13,8 @@ PAGE = ROOT / "docs" / "start" / "languages.md"
 SOURCES = {
     "node": "examples/node/*.js",
     "typescript": "clients/typescript/src/*.ts",
-    "go": "examples/go/tour/*.go",
-    "java": "examples/java/src/dev/runekeep/tour/*.java",
+    "go": "clients/go/transport.go",
+    "java": "clients/java/src/main/java/dev/runekeep/client/*.java",
 }
 
 

@@ -17,7 +17,6 @@ import pytest
 from runekeep import AsyncClient
 from tests.acceptance.processes import ROOT, Processes, processes, run
 from tests.doubles.chat_api import ChatApi, answer
-from tests.languages.test_stubs import look_at
 from tests.support.secured import secured
 from tests.support.serving import serving
 from tests.support.tours import broken_tour
@@ -28,6 +27,8 @@ TOUR = ["node", "build/test/tour.js"]
 NODE_22 = ["npx", "--yes", "--package", "node@22", "--", "node"]
 QUESTION = "Which tea shall I plant for Robin?"
 ANSWER = "Green tea, as ever."
+STEPS = ["session", "added", "refused", "committed", "ended", "found", "document", "history", "deleted"]
+"""Of the tour, without the events of the task."""
 
 pytestmark = [pytest.mark.languages, pytest.mark.timeout(400)]
 
@@ -166,3 +167,26 @@ def test_the_example_of_the_ai_sdk_answers_while_memory_is_away() -> None:
 
     assert ANSWER in said
     assert QUESTION in request and "<runekeep-memory>" not in request
+
+
+def look_at(steps: list[dict[str, Any]], user: str) -> None:
+    said = {step["step"]: step for step in steps}
+    assert [step["step"] for step in steps if step["step"] not in ("event", "resumed")] == STEPS
+    assert said["session"]["uri"].startswith(f"viking://user/{user}/sessions/")
+    assert said["session"]["created"] is True and said["added"]["sequences"] == [1, 2]
+    error = said["refused"].get("error", said["refused"])
+    assert (error["reason"], error["fields"]) == ("FIELD_INVALID", ["messages[0].parts"])
+    assert said["ended"]["state"].endswith("COMPLETED") and said["ended"]["outcome"].endswith("APPLIED")
+    best = said["found"]["results"][0]
+    # The message itself may be found before the memory that came from it; nothing else may.
+    places = [one["uri"] for one in said["found"]["results"]]
+    assert said["document"]["uri"] in places[:2]
+    assert all(place == said["document"]["uri"] or place.startswith(said["session"]["uri"]) for place in places)
+    assert "in the morning" in said["document"]["text"]
+    assert best["score"] > 0 and {"dense", "sparse"} <= parts(best["parts"])
+    numbers = [one["number"] if isinstance(one, dict) else one for one in said["history"]["revisions"]]
+    assert numbers == [said["ended"]["revision"]]
+
+
+def parts(named: dict[str, float] | list[dict[str, object]]) -> set[str]:
+    return set(named) if isinstance(named, dict) else {str(part["name"]) for part in named}
