@@ -15,6 +15,7 @@ from runekeep.client.proposals import UserProposals
 from runekeep.client.sessions.user_sessions import UserSessions
 from runekeep.client.spaces.erasure import UserErasures
 from runekeep.client.spaces.transfer import UserTransfers
+from runekeep.client.spaces.users import AccountUsers
 from runekeep.client.tasks.tasks import UserTasks
 from runekeep.client.turns.user_turns import UserTurns
 
@@ -31,6 +32,7 @@ class AsyncClient(
     UserProposals,
     UserErasures,
     UserTransfers,
+    AccountUsers,
 ):
     """Calls one server as one user.
 

@@ -1,6 +1,6 @@
 """History of a user's memories: revisions, differences, rollback."""
 
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -8,14 +8,12 @@ from google.protobuf.message import Message as WireMessage
 
 from runekeep.client.blocking import blocking, blocking_iter
 from runekeep.client.connection.connection import Connection, new_request_id
-from runekeep.client.connection.errors import FailedPreconditionError
 from runekeep.client.memories.requests import view_number
 from runekeep.client.memories.results import Memory
 from runekeep.client.wire.arguments import Moment, ViewName, as_of_to_wire
 from runekeep.client.wire.proto_json import to_json
 from runekeep.client.wire.result import Result
 from runekeep.v1 import history_service_pb2 as wire
-from runekeep.v1 import session_service_pb2
 
 _PAGE = 200
 
@@ -102,10 +100,10 @@ class RollbackResult(Result):
 
 
 class SessionRollback(Result):
-    """`revisions`: those that undid revisions of the session, the newest of these first; empty for a preview.
-    `changes`: each memory as it was when the call began, and as it was before the session's first commit. `conflicts`:
-    later revisions of others. `open_commits`: how many commits of the session are not finished; a rollback does not
-    reach them. The counts of what was omitted are as in RollbackResult, over all revisions."""
+    """`revisions`: those that the rollback made, oldest first; empty for a preview. `changes`: each memory as it was
+    when the call began, and as it was before the session's first commit. `conflicts`: later revisions of others.
+    `open_commits`: how many commits of the session are not finished; a rollback does not reach them. What was omitted
+    is as in RollbackResult."""
 
     revisions: list[int]
     changes: list[ChangedMemory]
@@ -196,67 +194,36 @@ class UserHistory:
         return RollbackResult({**answer, "changes": [change_values(change) for change in response.changes]})
 
     async def rollback_session(
-        self, session: str, *, preview: bool = False, force: bool = False, expected_revision: int = 0
+        self,
+        session: str,
+        *,
+        preview: bool = False,
+        force: bool = False,
+        expected_revision: int = 0,
+        request_id: str | None = None,
     ) -> SessionRollback:
-        """Undoes what the commits of a session and its accepted proposals changed: each revision by a new one, the
-        newest first.
+        """Undoes what the commits of a session and its accepted proposals changed, all of it or nothing: each revision
+        by a new one, the newest first.
 
-        Raises FailedPreconditionError (`ROLLBACK_CONFLICT`), before anything is undone, if other revisions changed the
-        same memories later; `force` discards these changes. `preview` changes nothing and returns the conflicts.
-        `expected_revision`: the `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a
-        newer one. What was undone until then stays so; a call with the `newest_revision` of a new preview undoes the
-        rest.
+        Raises FailedPreconditionError (`ROLLBACK_CONFLICT`) if other revisions changed the same memories later; `force`
+        discards these changes. `preview` changes nothing and returns the conflicts. `expected_revision`: the
+        `newest_revision` of a preview. Raises AbortedError (`VERSION_MISMATCH`) if there is a newer one.
 
         ```python
         plan = client.rollback_session("chat_001", preview=True)
         print([change.uri for change in plan.changes], [conflict.uri for conflict in plan.conflicts])
         ```
         """
-        request = session_service_pb2.ListArchivesRequest(session=session, page_size=_PAGE)
-        archives: list[session_service_pb2.Archive] = []
-        async for page in self._connection.pages(self._connection.stubs.sessions.ListArchives, request):
-            archives += page.archives
-        applied = await self._applied_revisions(archives)
-        plans = [await self.rollback(number, preview=True, expected_revision=expected_revision) for number in applied]
-        joined = _join_previews(plans, set(applied))
-        open_commits = sum(archive.state == session_service_pb2.ARCHIVE_STATE_PENDING for archive in archives)
-        result = SessionRollback({**joined, "open_commits": open_commits})
-        if preview or not (result.changes or result.changes_omitted):
-            return result
-        if (result.conflicts or result.conflicts_omitted) and not force:
-            named = ", ".join(conflict.uri for conflict in result.conflicts[:3])
-            raise FailedPreconditionError(
-                f"other revisions changed memories of the session later: {named or 'too many to name'}",
-                code="FAILED_PRECONDITION",
-                reason="ROLLBACK_CONFLICT",
-            )
-        newest, made = result.newest_revision, []
-        for number in applied:
-            done = await self.rollback(number, force=force, expected_revision=newest)
-            if done.revision:
-                newest = done.revision
-                made.append(newest)
-        return SessionRollback({**result, "revisions": made})
-
-    async def _applied_revisions(self, archives: Sequence[session_service_pb2.Archive]) -> list[int]:
-        """Returns the revisions that commits of the archives and their proposals made and no rollback has undone,
-        newest first. A rollback that was undone itself does not count."""
-        finished = [archive for archive in archives if archive.state != session_service_pb2.ARCHIVE_STATE_PENDING]
-        if not finished:
-            return []
-        uris = {archive.uri for archive in finished}
-        # A commit without a revision tells nothing about when its proposal was accepted.
-        oldest = min(archive.revision for archive in finished)
-        undone: set[int] = set()
-        applied = []
-        async for revision in self.revisions():
-            if revision.number < oldest:
-                break
-            if revision.rolled_back_by and revision.rolled_back_by not in undone:
-                undone.add(revision.number)
-            elif revision.archive_uri in uris and revision.origin in ("commit", "proposal"):
-                applied.append(revision.number)
-        return applied
+        request = wire.RollbackSessionRequest(
+            session=session,
+            preview=preview,
+            force=force,
+            expected_revision=expected_revision,
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._connection.call(self._connection.stubs.history.RollbackSession, request)
+        answer = to_json(response)
+        return SessionRollback({**answer, "changes": [change_values(change) for change in response.changes]})
 
     async def activity(self, days: int = 30) -> Activity:
         """Counts the messages and the changes of memories of each of the last `days` days in UTC, at most 366.
@@ -305,34 +272,3 @@ def change_values(change: WireMessage) -> dict[str, Any]:
     """Returns the values of a ChangedMemory, without the fields that only commits have."""
     found: dict[str, Any] = to_json(change)
     return {name: found[name] for name in ChangedMemory.__annotations__}
-
-
-def _join_previews(plans: Sequence[RollbackResult], own: Set[int]) -> dict[str, Any]:
-    """Returns the previews of several rollbacks, newest first, as one SessionRollback has them. `own`: the revisions
-    that they undo, whose changes are no conflicts."""
-    changes: dict[str, ChangedMemory] = {}
-    conflicts: dict[str, set[int]] = {}
-    for plan in plans:
-        for change in plan.changes:
-            first = changes.get(change.uri, change)
-            if _lacks_texts(first) or _lacks_texts(change):
-                # One text without the other would look like a new or a deleted memory.
-                changes[change.uri] = ChangedMemory({**change, "before": "", "after": ""})
-            else:
-                changes[change.uri] = ChangedMemory({**change, "before": first.before})
-        for conflict in plan.conflicts:
-            conflicts.setdefault(conflict.uri, set()).update(set(conflict.revisions) - own)
-    return {
-        "revisions": [],
-        "changes": [change.to_dict() for change in changes.values()],
-        "conflicts": [{"uri": uri, "revisions": sorted(later)} for uri, later in conflicts.items() if later],
-        "newest_revision": max((plan.newest_revision for plan in plans), default=0),
-        "open_commits": 0,
-        "texts_omitted": any(plan.texts_omitted for plan in plans),
-        "changes_omitted": sum(plan.changes_omitted for plan in plans),
-        "conflicts_omitted": sum(plan.conflicts_omitted for plan in plans),
-    }
-
-
-def _lacks_texts(change: ChangedMemory) -> bool:
-    return not change.before and not change.after

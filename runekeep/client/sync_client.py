@@ -20,6 +20,7 @@ from runekeep.client.sessions.session import Session
 from runekeep.client.sessions.user_sessions import BlockingUserSessions
 from runekeep.client.spaces.erasure import BlockingUserErasures
 from runekeep.client.spaces.transfer import BlockingUserTransfers
+from runekeep.client.spaces.users import BlockingAccountUsers
 from runekeep.client.tasks.tasks import BlockingUserTasks
 from runekeep.client.turns.user_turns import BlockingUserTurns
 
@@ -36,6 +37,7 @@ class Client(
     BlockingUserProposals,
     BlockingUserErasures,
     BlockingUserTransfers,
+    BlockingAccountUsers,
     BlockingWrapper[AsyncClient],
 ):
     """Calls one server as one user; see AsyncClient. Any number of threads may share it."""

@@ -55,9 +55,11 @@ class Memory:
         text = "\n\n".join(part for part in (known.stable_text, known.text) if part)
         return wrap_memory(text) if text else ""
 
-    async def append(self, session_id: str, texts: Iterable[SpokenText]) -> None:
+    async def append(self, session_id: str, texts: Iterable[SpokenText]) -> bool:
         """Appends texts to a session, which commits by itself after a pause. What was recalled is left out, and a text
-        whose id the session has is not added again. An id that Runekeep does not take becomes one that it takes."""
+        whose id the session has is not added again. An id that Runekeep does not take becomes one that it takes.
+
+        Returns False if memory was away."""
         try:
             messages = [_message(session_id, one) for one in texts if strip_memory(one.text).strip()]
             if messages:
@@ -65,6 +67,8 @@ class Memory:
                     await self._append(_usable_id(session_id, "session"), messages)
         except Exception as error:  # the agent must go on, whatever this is
             log.warning("messages were not appended: %s", name_error(error))
+            return False
+        return True
 
     async def _append(self, session_id: str, messages: list[Message]) -> None:
         session = await open_session(self._client, session_id)

@@ -5,10 +5,11 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from runekeep.client.sessions.messages import Message
-from runekeep.injection.texts import clean_text
+from runekeep.client.sessions.messages import Message, RoleName, TextPart
+from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _ID_LENGTH = 128
@@ -58,6 +59,17 @@ def id_or_hash(given: Any, *seed: object, prefix: str = "") -> str:
     if not isinstance(given, str) or not given:
         return prefix + _hash("\n".join(str(one) for one in seed))
     return prefix + (given if safe_id(prefix + given) == prefix + given else _hash(given))
+
+
+def text_message(role: RoleName, text: str, id: str, created_at: datetime | None, *, speaker: str = "") -> Message:
+    """A message of one text, which is cut where it is too long to be sent."""
+    part = TextPart(clean_text(text.strip()[:MAX_TEXT_CHARS]))
+    return Message(role, [part], id, created_at, speaker=speaker_name(speaker))
+
+
+def speaker_name(given: Any) -> str:
+    """The name of a speaker as the server takes it; empty for what is no text."""
+    return clean_text(given[:_ID_LENGTH]) if isinstance(given, str) else ""
 
 
 def _hash(text: str) -> str:

@@ -80,15 +80,20 @@ def _said(text: Any) -> str:
 
 
 def _call(block: Mapping[str, Any]) -> ToolPart:
-    given = block.get("input")
-    shown = given if isinstance(given, dict) else {}
+    return ToolPart(_text(block.get("id")), _text(block.get("name")) or "tool", input=tool_input(block.get("input")))
+
+
+def tool_input(given: Any) -> dict[str, Any]:
+    """Returns the input of a tool call as it can be sent: of what is too long, or what the wire form cannot hold, the
+    beginning as text."""
+    shown: dict[str, Any] = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
     clean = clean_text(written)
     if len(clean) > MAX_OUTPUT_CHARS or not _is_struct(shown):
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
     elif clean != written:
         shown = json.loads(clean)
-    return ToolPart(_text(block.get("id")), _text(block.get("name")) or "tool", input=shown)
+    return shown
 
 
 def _is_struct(value: dict[str, Any]) -> bool:

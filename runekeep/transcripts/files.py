@@ -4,28 +4,42 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from runekeep.transcripts.batches import Batch, TranscriptError, parse_json, safe_id
 
-Form = Literal["auto", "chat", "locomo", "chatgpt", "claude", "claude-code", "codex"]
+Form = Literal[
+    "auto", "chat", "locomo", "chatgpt", "claude", "claude-code", "codex", "mem0", "openviking", "letta", "zep"
+]
 FORMS: Final[tuple[str, ...]] = get_args(Form)
 
-_LISTS: Final = {"locomo": "LoCoMo", "chatgpt": "ChatGPT", "claude": "Claude"}
-"""The forms that are one JSON list, with their names."""
+_DOCUMENTS: Final = {
+    "locomo": "a list of LoCoMo conversations",
+    "chatgpt": "a list of ChatGPT conversations",
+    "claude": "a list of Claude conversations",
+    "letta": "an agent file of Letta",
+    "mem0": "memories of mem0",
+    "zep": "messages of Zep",
+}
+"""The forms that are one JSON document, with what it is."""
 MAX_BYTES: Final = 1024**3
 """Largest file that is read: all of it is in memory."""
 
 
 def read_transcript(path: Path, *, form: Form = "auto", session_id: str = "") -> list[Batch]:
     """Returns the batches of a file, or of the files `conversations*.json` of a ZIP archive, as ChatGPT and Claude
-    export them. `session_id` names the session of a chat that names none; empty: the file's name.
+    export them, or of a pack of OpenViking. `session_id` names the session of a chat that names none; empty: the file's
+    name.
 
     Raises TranscriptError for what cannot be read, OSError for a file that cannot be opened.
     """
+    if form in ("auto", "openviking") and (packed := _packed(path)) is not None:
+        return packed
     batches: list[Batch] = []
     in_order = True
     for name, text in _texts(path):
@@ -49,9 +63,22 @@ _DAMAGE: Final = (
 )
 
 
+def _packed(path: Path) -> list[Batch] | None:
+    """Returns the batches of a pack of OpenViking; None for another file."""
+    from runekeep.transcripts.openviking import is_pack, read_pack
+
+    if not zipfile.is_zipfile(path):
+        return None
+    with _readable(path), zipfile.ZipFile(path) as archive:
+        if not is_pack(archive):
+            return None
+        _check_size(sum(one.file_size for one in archive.infolist()))
+        return read_pack(archive)
+
+
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each file."""
-    try:
+    with _readable(path):
         if not zipfile.is_zipfile(path):
             _check_size(path.stat().st_size)
             yield path.name, path.read_text(encoding="utf-8-sig")
@@ -63,6 +90,13 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             _check_size(sum(one.file_size for one in held))
             for one in sorted(held, key=lambda held: held.filename):
                 yield one.filename, archive.read(one).decode("utf-8-sig")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raises TranscriptError for a file that is no text or cannot be unpacked."""
+    try:
+        yield
     except UnicodeDecodeError as error:
         raise TranscriptError(f"{path.name} is not UTF-8 text") from error
     except _DAMAGE as error:
@@ -74,27 +108,53 @@ def _check_size(size: int) -> None:
         raise TranscriptError(f"the file has {size} bytes, and {MAX_BYTES} are read at most: divide it")
 
 
-def _read(text: str, form: Form, session_id: str) -> tuple[list[Batch], bool]:
-    """Returns the batches of a text, and whether their order is that of time: exports have the newest first."""
-    from runekeep.transcripts.chat import read_chat
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one form. `has_order`: its order is that of time; exports have the newest conversation first."""
+
+    is_form: Callable[[Any], bool]
+    read: Callable[[Any], list[Batch]]
+    has_order: bool = True
+
+
+def _readers(session_id: str) -> dict[str, _Reader]:
+    """Returns the readers of documents, in the order in which they are tried."""
     from runekeep.transcripts.chatgpt import is_chatgpt, read_chatgpt
     from runekeep.transcripts.claude_chats import is_claude, read_claude
+    from runekeep.transcripts.letta import is_letta, read_letta
     from runekeep.transcripts.locomo import is_locomo, read_locomo
+    from runekeep.transcripts.mem0 import is_mem0, read_mem0
+    from runekeep.transcripts.zep import is_zep, read_zep
 
-    document = _whole_document(text) if form == "auto" or form in _LISTS else None
-    if form in ("auto", "locomo") and is_locomo(document):
-        return read_locomo(document), True
-    if form in ("auto", "chatgpt") and is_chatgpt(document):
-        return read_chatgpt(document), False
-    if form in ("auto", "claude") and is_claude(document):
-        return read_claude(document), False
-    if form in _LISTS:
-        raise TranscriptError(f"not a list of {_LISTS[form]} conversations")
-    if document is not None:
+    return {
+        "locomo": _Reader(is_locomo, read_locomo),
+        "chatgpt": _Reader(is_chatgpt, read_chatgpt, has_order=False),
+        "claude": _Reader(is_claude, read_claude, has_order=False),
+        "letta": _Reader(is_letta, read_letta),
+        "mem0": _Reader(is_mem0, read_mem0),
+        "zep": _Reader(is_zep, lambda document: read_zep(document, session_id)),
+    }
+
+
+def _read(text: str, form: Form, session_id: str) -> tuple[list[Batch], bool]:
+    """Returns the batches of a text, and whether their order is that of time."""
+    from runekeep.transcripts.chat import read_chat
+    from runekeep.transcripts.openviking import read_messages
+
+    document = _whole_document(text) if form == "auto" or form in _DOCUMENTS else None
+    for name, reader in _readers(session_id).items():
+        if form in ("auto", name) and document is not None and reader.is_form(document):
+            return reader.read(document), reader.has_order
+    if form in _DOCUMENTS:
+        raise TranscriptError(f"not {_DOCUMENTS[form]}")
+    if isinstance(document, list):
         raise TranscriptError("an empty list" if not document else "a list, but not of conversations of a known form")
     # Lines end at line feeds alone: U+2028 and its like may stand unescaped inside a JSON string.
     lines = text.split("\n")
-    if form in ("claude-code", "codex") or (form == "auto" and (form := _form_of(lines)) != "chat"):
+    form = _form_of(lines) if form == "auto" else form
+    if form == "openviking":
+        return [read_messages(lines, session_id)], True
+    if form in ("claude-code", "codex"):
         return _read_agent(lines, form, session_id), True
     return read_chat(lines, session_id), True
 
@@ -112,6 +172,8 @@ def _read_agent(lines: list[str], form: Form, session_id: str) -> list[Batch]:
 
 def _form_of(lines: list[str]) -> Form:
     """Finds out what JSON lines are by the first that can tell."""
+    from runekeep.transcripts.openviking import is_message
+
     for line in lines[:50]:
         try:
             entry = parse_json(line)
@@ -121,6 +183,8 @@ def _form_of(lines: list[str]) -> Form:
             return "codex"
         if isinstance(entry, dict) and "sessionId" in entry and "type" in entry:
             return "claude-code"
+        if is_message(entry):
+            return "openviking"
         if isinstance(entry, dict) and "role" in entry:
             return "chat"
     return "chat"
@@ -133,9 +197,14 @@ def _oldest_first(batches: list[Batch]) -> list[Batch]:
 
 
 def _whole_document(text: str) -> Any:
-    if not text.lstrip().startswith("["):
+    """Returns the list or object that is the whole text; None if it is lines."""
+    begin = text.lstrip()[:1]
+    if begin not in ("[", "{"):
         return None
     try:
         return parse_json(text)
     except TranscriptError as error:
+        if begin == "{":
+            # Lines of JSON begin like an object too.
+            return None
         raise TranscriptError(f"the file begins like one JSON list but is {error}") from error

@@ -181,7 +181,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ROLLBACK_CONFLICT: _ErrorReason.ValueType  # 20
     """FAILED_PRECONDITION, with PreconditionFailure for each memory: later revisions changed what a rollback would undo."""
     ERROR_REASON_SPACE_NOT_EMPTY: _ErrorReason.ValueType  # 21
-    """FAILED_PRECONDITION: an import needs a user who has nothing."""
+    """FAILED_PRECONDITION: an import and a copy need a user who has nothing."""
     ERROR_REASON_EXPORT_INVALID: _ErrorReason.ValueType  # 22
     """INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
     ERROR_REASON_SPACE_BUSY: _ErrorReason.ValueType  # 23
@@ -243,7 +243,7 @@ ERROR_REASON_BUCKETS_DISABLED: ErrorReason.ValueType  # 19
 ERROR_REASON_ROLLBACK_CONFLICT: ErrorReason.ValueType  # 20
 """FAILED_PRECONDITION, with PreconditionFailure for each memory: later revisions changed what a rollback would undo."""
 ERROR_REASON_SPACE_NOT_EMPTY: ErrorReason.ValueType  # 21
-"""FAILED_PRECONDITION: an import needs a user who has nothing."""
+"""FAILED_PRECONDITION: an import and a copy need a user who has nothing."""
 ERROR_REASON_EXPORT_INVALID: ErrorReason.ValueType  # 22
 """INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept."""
 ERROR_REASON_SPACE_BUSY: ErrorReason.ValueType  # 23

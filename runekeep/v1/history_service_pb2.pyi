@@ -36,7 +36,7 @@ class _RevisionOriginEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Revisi
     REVISION_ORIGIN_CALLER: _RevisionOrigin.ValueType  # 2
     """A caller, by WriteMemories."""
     REVISION_ORIGIN_ROLLBACK: _RevisionOrigin.ValueType  # 3
-    """A caller, by RollbackRevision."""
+    """A caller, by RollbackRevision or RollbackSession."""
     REVISION_ORIGIN_ERASURE: _RevisionOrigin.ValueType  # 4
     """An erasure, see SpaceService."""
     REVISION_ORIGIN_PROPOSAL: _RevisionOrigin.ValueType  # 5
@@ -52,7 +52,7 @@ REVISION_ORIGIN_COMMIT: RevisionOrigin.ValueType  # 1
 REVISION_ORIGIN_CALLER: RevisionOrigin.ValueType  # 2
 """A caller, by WriteMemories."""
 REVISION_ORIGIN_ROLLBACK: RevisionOrigin.ValueType  # 3
-"""A caller, by RollbackRevision."""
+"""A caller, by RollbackRevision or RollbackSession."""
 REVISION_ORIGIN_ERASURE: RevisionOrigin.ValueType  # 4
 """An erasure, see SpaceService."""
 REVISION_ORIGIN_PROPOSAL: RevisionOrigin.ValueType  # 5
@@ -347,6 +347,104 @@ class RollbackRevisionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RollbackRevisionResponse: _TypeAlias = RollbackRevisionResponse  # noqa: Y015
+
+@_typing.final
+class RollbackSessionRequest(_message.Message):
+    """Request of RollbackSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """URI or id of a session."""
+    preview: _builtins.bool
+    """Only say what would change."""
+    force: _builtins.bool
+    """Also memories that other revisions changed later: what these changed is lost."""
+    request_id: _builtins.str
+    """Idempotency."""
+    expected_revision: _builtins.int
+    """Only while this is the newest revision of the space, as a preview said; else ABORTED with VERSION_MISMATCH.
+    0: whatever it is.
+    """
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        preview: _builtins.bool = ...,
+        force: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+        expected_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_revision", b"expected_revision", "force", b"force", "preview", b"preview", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackSessionRequest: _TypeAlias = RollbackSessionRequest  # noqa: Y015
+
+@_typing.final
+class RollbackSessionResponse(_message.Message):
+    """Response of RollbackSession."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISIONS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    NEWEST_REVISION_FIELD_NUMBER: _builtins.int
+    OPEN_COMMITS_FIELD_NUMBER: _builtins.int
+    TEXTS_OMITTED_FIELD_NUMBER: _builtins.int
+    CHANGES_OMITTED_FIELD_NUMBER: _builtins.int
+    CONFLICTS_OMITTED_FIELD_NUMBER: _builtins.int
+    newest_revision: _builtins.int
+    """Of a preview: the newest revision of the space, for `expected_revision`."""
+    open_commits: _builtins.int
+    """Commits of the session that are not finished. A rollback does not reach them."""
+    texts_omitted: _builtins.bool
+    """Whether texts before and after were left out of `changes` because the answer would be too long; DiffRevisions has
+    them.
+    """
+    changes_omitted: _builtins.int
+    """Changes that are left out altogether because even their names would make the answer too long; DiffRevisions has them."""
+    conflicts_omitted: _builtins.int
+    """Conflicts that are left out for the same reason."""
+    @_builtins.property
+    def revisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The revisions that the rollback made, oldest first. Empty for a preview, and when there was nothing to change."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[_session_service_pb2.MemoryChange]:
+        """What changed, or would change, by URI: each memory as it was before the call, and as it was before the session."""
+
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RollbackConflict]:
+        """Memories that other revisions changed later. Only in a preview and when forced: else they are the error."""
+
+    def __init__(
+        self,
+        *,
+        revisions: _abc.Iterable[_builtins.int] | None = ...,
+        changes: _abc.Iterable[_session_service_pb2.MemoryChange] | None = ...,
+        conflicts: _abc.Iterable[Global___RollbackConflict] | None = ...,
+        newest_revision: _builtins.int = ...,
+        open_commits: _builtins.int = ...,
+        texts_omitted: _builtins.bool = ...,
+        changes_omitted: _builtins.int = ...,
+        conflicts_omitted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "changes_omitted", b"changes_omitted", "conflicts", b"conflicts", "conflicts_omitted", b"conflicts_omitted", "newest_revision", b"newest_revision", "open_commits", b"open_commits", "revisions", b"revisions", "texts_omitted", b"texts_omitted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackSessionResponse: _TypeAlias = RollbackSessionResponse  # noqa: Y015
 
 @_typing.final
 class RollbackConflict(_message.Message):

@@ -50,6 +50,11 @@ class HistoryServiceStub:
                 request_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.FromString,
                 _registered_method=True)
+        self.RollbackSession = channel.unary_unary(
+                '/runekeep.v1.HistoryService/RollbackSession',
+                request_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackSessionRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackSessionResponse.FromString,
+                _registered_method=True)
         self.GetActivity = channel.unary_unary(
                 '/runekeep.v1.HistoryService/GetActivity',
                 request_serializer=runekeep_dot_v1_dot_history__service__pb2.GetActivityRequest.SerializeToString,
@@ -88,6 +93,15 @@ class HistoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RollbackSession(self, request, context):
+        """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+        revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetActivity(self, request, context):
         """How many messages and changes of memories each of the last days brought.
         """
@@ -119,6 +133,11 @@ def add_HistoryServiceServicer_to_server(servicer, server):
                     servicer.RollbackRevision,
                     request_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.SerializeToString,
+            ),
+            'RollbackSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollbackSession,
+                    request_deserializer=runekeep_dot_v1_dot_history__service__pb2.RollbackSessionRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_history__service__pb2.RollbackSessionResponse.SerializeToString,
             ),
             'GetActivity': grpc.unary_unary_rpc_method_handler(
                     servicer.GetActivity,
@@ -213,6 +232,33 @@ class HistoryService:
             '/runekeep.v1.HistoryService/RollbackRevision',
             runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionRequest.SerializeToString,
             runekeep_dot_v1_dot_history__service__pb2.RollbackRevisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollbackSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.HistoryService/RollbackSession',
+            runekeep_dot_v1_dot_history__service__pb2.RollbackSessionRequest.SerializeToString,
+            runekeep_dot_v1_dot_history__service__pb2.RollbackSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,11 @@ class HistoryServiceStub:
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
     revisions changed the same memories, unless forced.
     """
+    RollbackSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RollbackSessionRequest, _history_service_pb2.RollbackSessionResponse]
+    """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+    revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+    """
     GetActivity: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]
     """How many messages and changes of memories each of the last days brought."""
     ListMessageMemories: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListMessageMemoriesRequest, _history_service_pb2.ListMessageMemoriesResponse]
@@ -58,6 +63,11 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     RollbackRevision: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RollbackRevisionRequest, _history_service_pb2.RollbackRevisionResponse]  # type: ignore[assignment]
     """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
     revisions changed the same memories, unless forced.
+    """
+    RollbackSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RollbackSessionRequest, _history_service_pb2.RollbackSessionResponse]  # type: ignore[assignment]
+    """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+    revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
     """
     GetActivity: _aio.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]  # type: ignore[assignment]
     """How many messages and changes of memories each of the last days brought."""
@@ -91,6 +101,17 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_history_service_pb2.RollbackRevisionResponse, _abc.Awaitable[_history_service_pb2.RollbackRevisionResponse]]:
         """Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
         revisions changed the same memories, unless forced.
+        """
+
+    @_abc_1.abstractmethod
+    def RollbackSession(
+        self,
+        request: _history_service_pb2.RollbackSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_history_service_pb2.RollbackSessionResponse, _abc.Awaitable[_history_service_pb2.RollbackSessionResponse]]:
+        """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+        revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
         """
 
     @_abc_1.abstractmethod

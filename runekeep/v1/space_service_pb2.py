@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from runekeep.v1 import method_options_pb2 as runekeep_dot_v1_dot_method__options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frunekeep/v1/space_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a runekeep/v1/method_options.proto\"\x14\n\x12\x45xportSpaceRequest\")\n\x13\x45xportSpaceResponse\x12\x12\n\x04\x64\x61ta\x18\x01 \x01(\x0cR\x04\x64\x61ta\"\x7f\n\x12ImportSpaceRequest\x12\x36\n\x07options\x18\x01 \x01(\x0b\x32\x1a.runekeep.v1.ImportOptionsH\x00R\x07options\x12\x1f\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04\x64\x61taB\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"8\n\rImportOptions\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x92\x01\n\x13ImportSpaceResponse\x12\x1a\n\x08revision\x18\x01 \x01(\x03R\x08revision\x12\'\n\x0frevision_offset\x18\x02 \x01(\x03R\x0erevisionOffset\x12\x36\n\x08\x63ontents\x18\x03 \x01(\x0b\x32\x1a.runekeep.v1.SpaceContentsR\x08\x63ontents\"\xc7\x02\n\rSpaceContents\x12\x1a\n\x08sessions\x18\x01 \x01(\x03R\x08sessions\x12\x1a\n\x08messages\x18\x02 \x01(\x03R\x08messages\x12\x1a\n\x08\x61rchives\x18\x03 \x01(\x03R\x08\x61rchives\x12\x1a\n\x08memories\x18\x04 \x01(\x03R\x08memories\x12\'\n\x0fmemory_versions\x18\x05 \x01(\x03R\x0ememoryVersions\x12\x1a\n\x08passages\x18\x06 \x01(\x03R\x08passages\x12\x14\n\x05turns\x18\x07 \x01(\x03R\x05turns\x12%\n\x0eturn_artifacts\x18\x08 \x01(\x03R\rturnArtifacts\x12\x14\n\x05\x62lobs\x18\t \x01(\x03R\x05\x62lobs\x12\x14\n\x05tasks\x18\n \x01(\x03R\x05tasks\x12\x18\n\x07\x61nswers\x18\x0b \x01(\x03R\x07\x61nswers\"\xf3\x01\n\x10\x45raseDataRequest\x12 \n\x04user\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01H\x00R\x04user\x12%\n\x07peer_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01H\x00R\x06peerId\x12&\n\x07session\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08H\x00R\x07session\x12\x35\n\x08messages\x18\x04 \x01(\x0b\x32\x17.runekeep.v1.MessageSetH\x00R\x08messages\x12\'\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestIdB\x0e\n\x05scope\x12\x05\xbaH\x02\x08\x01\"i\n\nMessageSet\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x35\n\x0bmessage_ids\x18\x02 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\x08\x01\x10\xe8\x07\"\x07r\x05\x10\x01\x18\x80\x01R\nmessageIds\"C\n\x11\x45raseDataResponse\x12.\n\x07\x65rasure\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.ErasureR\x07\x65rasure\"\xb8\x03\n\x07\x45rasure\x12\x1d\n\nerasure_id\x18\x01 \x01(\tR\terasureId\x12/\n\x05scope\x18\x02 \x01(\x0e\x32\x19.runekeep.v1.ErasureScopeR\x05scope\x12/\n\x05state\x18\x03 \x01(\x0e\x32\x19.runekeep.v1.ErasureStateR\x05state\x12\x32\n\x06\x65rased\x18\x04 \x01(\x0b\x32\x1a.runekeep.v1.SpaceContentsR\x06\x65rased\x12+\n\x11memories_reverted\x18\x05 \x01(\x03R\x10memoriesReverted\x12\'\n\x0f\x63\x61ncelled_tasks\x18\x06 \x01(\x03R\x0e\x63\x61ncelledTasks\x12(\n\x10left_to_operator\x18\x07 \x03(\tR\x0eleftToOperator\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bverify_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nverifyTime\">\n\x11GetErasureRequest\x12)\n\nerasure_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\terasureId\"D\n\x12GetErasureResponse\x12.\n\x07\x65rasure\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.ErasureR\x07\x65rasure\"Z\n\x13ListErasuresRequest\x12$\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"p\n\x14ListErasuresResponse\x12\x30\n\x08\x65rasures\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.ErasureR\x08\x65rasures\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x80\x01\n\x0c\x45rasureState\x12\x1d\n\x19\x45RASURE_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RASURE_STATE_REMOVING\x10\x01\x12\x19\n\x15\x45RASURE_STATE_PURGING\x10\x02\x12\x1a\n\x16\x45RASURE_STATE_VERIFIED\x10\x03*\x94\x01\n\x0c\x45rasureScope\x12\x1d\n\x19\x45RASURE_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45RASURE_SCOPE_USER\x10\x01\x12\x16\n\x12\x45RASURE_SCOPE_PEER\x10\x02\x12\x19\n\x15\x45RASURE_SCOPE_SESSION\x10\x03\x12\x1a\n\x16\x45RASURE_SCOPE_MESSAGES\x10\x04\x32\x8e\x04\n\x0cSpaceService\x12_\n\x0b\x45xportSpace\x12\x1f.runekeep.v1.ExportSpaceRequest\x1a .runekeep.v1.ExportSpaceResponse\"\x0b\x90\x02\x01\xca\x85\x1c\x04\x08\x01\"\x00\x30\x01\x12\x61\n\x0bImportSpace\x12\x1f.runekeep.v1.ImportSpaceRequest\x1a .runekeep.v1.ImportSpaceResponse\"\r\x90\x02\x02\xca\x85\x1c\x06\x08\x01\"\x00(\x01(\x01\x12x\n\tEraseData\x12\x1d.runekeep.v1.EraseDataRequest\x1a\x1e.runekeep.v1.EraseDataResponse\",\x90\x02\x02\xca\x85\x1c%\x08\x01\x12\x02\x08\x1e\x1a\x12\x65rase_data_seconds\"\x07\n\x05scope0\x01\x12\\\n\nGetErasure\x12\x1e.runekeep.v1.GetErasureRequest\x1a\x1f.runekeep.v1.GetErasureResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x12\x62\n\x0cListErasures\x12 .runekeep.v1.ListErasuresRequest\x1a!.runekeep.v1.ListErasuresResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frunekeep/v1/space_service.proto\x12\x0brunekeep.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a runekeep/v1/method_options.proto\"\x14\n\x12\x45xportSpaceRequest\")\n\x13\x45xportSpaceResponse\x12\x12\n\x04\x64\x61ta\x18\x01 \x01(\x0cR\x04\x64\x61ta\"\x7f\n\x12ImportSpaceRequest\x12\x36\n\x07options\x18\x01 \x01(\x0b\x32\x1a.runekeep.v1.ImportOptionsH\x00R\x07options\x12\x1f\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04\x64\x61taB\x10\n\x07message\x12\x05\xbaH\x02\x08\x01\"8\n\rImportOptions\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x92\x01\n\x13ImportSpaceResponse\x12\x1a\n\x08revision\x18\x01 \x01(\x03R\x08revision\x12\'\n\x0frevision_offset\x18\x02 \x01(\x03R\x0erevisionOffset\x12\x36\n\x08\x63ontents\x18\x03 \x01(\x0b\x32\x1a.runekeep.v1.SpaceContentsR\x08\x63ontents\"{\n\x0f\x43opyUserRequest\x12?\n\x07to_user\x18\x01 \x01(\tB&\xbaH#r!\x18\x80\x01\x32\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x06toUser\x12\'\n\nrequest_id\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x8f\x01\n\x10\x43opyUserResponse\x12\x1a\n\x08revision\x18\x01 \x01(\x03R\x08revision\x12\'\n\x0frevision_offset\x18\x02 \x01(\x03R\x0erevisionOffset\x12\x36\n\x08\x63ontents\x18\x03 \x01(\x0b\x32\x1a.runekeep.v1.SpaceContentsR\x08\x63ontents\"\x9a\x01\n\x10ListUsersRequest\x12\x41\n\x06prefix\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x01\x32\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x06prefix\x12$\n\tpage_size\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"d\n\x11ListUsersResponse\x12\'\n\x05users\x18\x01 \x03(\x0b\x32\x11.runekeep.v1.UserR\x05users\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"W\n\x04User\x12\x12\n\x04user\x18\x01 \x01(\tR\x04user\x12;\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\"\xc7\x02\n\rSpaceContents\x12\x1a\n\x08sessions\x18\x01 \x01(\x03R\x08sessions\x12\x1a\n\x08messages\x18\x02 \x01(\x03R\x08messages\x12\x1a\n\x08\x61rchives\x18\x03 \x01(\x03R\x08\x61rchives\x12\x1a\n\x08memories\x18\x04 \x01(\x03R\x08memories\x12\'\n\x0fmemory_versions\x18\x05 \x01(\x03R\x0ememoryVersions\x12\x1a\n\x08passages\x18\x06 \x01(\x03R\x08passages\x12\x14\n\x05turns\x18\x07 \x01(\x03R\x05turns\x12%\n\x0eturn_artifacts\x18\x08 \x01(\x03R\rturnArtifacts\x12\x14\n\x05\x62lobs\x18\t \x01(\x03R\x05\x62lobs\x12\x14\n\x05tasks\x18\n \x01(\x03R\x05tasks\x12\x18\n\x07\x61nswers\x18\x0b \x01(\x03R\x07\x61nswers\"\xf3\x01\n\x10\x45raseDataRequest\x12 \n\x04user\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01H\x00R\x04user\x12%\n\x07peer_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01H\x00R\x06peerId\x12&\n\x07session\x18\x03 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08H\x00R\x07session\x12\x35\n\x08messages\x18\x04 \x01(\x0b\x32\x17.runekeep.v1.MessageSetH\x00R\x08messages\x12\'\n\nrequest_id\x18\x05 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01R\trequestIdB\x0e\n\x05scope\x12\x05\xbaH\x02\x08\x01\"i\n\nMessageSet\x12$\n\x07session\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x08R\x07session\x12\x35\n\x0bmessage_ids\x18\x02 \x03(\tB\x14\xbaH\x11\x92\x01\x0e\x08\x01\x10\xe8\x07\"\x07r\x05\x10\x01\x18\x80\x01R\nmessageIds\"C\n\x11\x45raseDataResponse\x12.\n\x07\x65rasure\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.ErasureR\x07\x65rasure\"\xb8\x03\n\x07\x45rasure\x12\x1d\n\nerasure_id\x18\x01 \x01(\tR\terasureId\x12/\n\x05scope\x18\x02 \x01(\x0e\x32\x19.runekeep.v1.ErasureScopeR\x05scope\x12/\n\x05state\x18\x03 \x01(\x0e\x32\x19.runekeep.v1.ErasureStateR\x05state\x12\x32\n\x06\x65rased\x18\x04 \x01(\x0b\x32\x1a.runekeep.v1.SpaceContentsR\x06\x65rased\x12+\n\x11memories_reverted\x18\x05 \x01(\x03R\x10memoriesReverted\x12\'\n\x0f\x63\x61ncelled_tasks\x18\x06 \x01(\x03R\x0e\x63\x61ncelledTasks\x12(\n\x10left_to_operator\x18\x07 \x03(\tR\x0eleftToOperator\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bverify_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nverifyTime\">\n\x11GetErasureRequest\x12)\n\nerasure_id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01R\terasureId\"D\n\x12GetErasureResponse\x12.\n\x07\x65rasure\x18\x01 \x01(\x0b\x32\x14.runekeep.v1.ErasureR\x07\x65rasure\"Z\n\x13ListErasuresRequest\x12$\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"p\n\x14ListErasuresResponse\x12\x30\n\x08\x65rasures\x18\x01 \x03(\x0b\x32\x14.runekeep.v1.ErasureR\x08\x65rasures\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x80\x01\n\x0c\x45rasureState\x12\x1d\n\x19\x45RASURE_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45RASURE_STATE_REMOVING\x10\x01\x12\x19\n\x15\x45RASURE_STATE_PURGING\x10\x02\x12\x1a\n\x16\x45RASURE_STATE_VERIFIED\x10\x03*\x94\x01\n\x0c\x45rasureScope\x12\x1d\n\x19\x45RASURE_SCOPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45RASURE_SCOPE_USER\x10\x01\x12\x16\n\x12\x45RASURE_SCOPE_PEER\x10\x02\x12\x19\n\x15\x45RASURE_SCOPE_SESSION\x10\x03\x12\x1a\n\x16\x45RASURE_SCOPE_MESSAGES\x10\x04\x32\xe2\x05\n\x0cSpaceService\x12_\n\x0b\x45xportSpace\x12\x1f.runekeep.v1.ExportSpaceRequest\x1a .runekeep.v1.ExportSpaceResponse\"\x0b\x90\x02\x01\xca\x85\x1c\x04\x08\x01\"\x00\x30\x01\x12\x61\n\x0bImportSpace\x12\x1f.runekeep.v1.ImportSpaceRequest\x1a .runekeep.v1.ImportSpaceResponse\"\r\x90\x02\x02\xca\x85\x1c\x06\x08\x01\"\x00(\x01(\x01\x12w\n\x08\x43opyUser\x12\x1c.runekeep.v1.CopyUserRequest\x1a\x1d.runekeep.v1.CopyUserResponse\".\x90\x02\x02\xca\x85\x1c\'\x08\x01\x12\x03\x08\xd8\x04\x1a\x11\x63opy_user_seconds\"\t\n\x07to_user(\x01\x12Y\n\tListUsers\x12\x1d.runekeep.v1.ListUsersRequest\x1a\x1e.runekeep.v1.ListUsersResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x12x\n\tEraseData\x12\x1d.runekeep.v1.EraseDataRequest\x1a\x1e.runekeep.v1.EraseDataResponse\",\x90\x02\x02\xca\x85\x1c%\x08\x01\x12\x02\x08\x1e\x1a\x12\x65rase_data_seconds\"\x07\n\x05scope0\x01\x12\\\n\nGetErasure\x12\x1e.runekeep.v1.GetErasureRequest\x1a\x1f.runekeep.v1.GetErasureResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x12\x62\n\x0cListErasures\x12 .runekeep.v1.ListErasuresRequest\x1a!.runekeep.v1.ListErasuresResponse\"\r\x90\x02\x01\xca\x85\x1c\x06\x08\x01\x12\x02\x08\x05\x42<\n\x0f\x64\x65v.runekeep.v1P\x01Z\'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,6 +41,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMPORTSPACEREQUEST'].fields_by_name['data']._serialized_options = b'\272H\006z\004\030\200\200@'
   _globals['_IMPORTOPTIONS'].fields_by_name['request_id']._loaded_options = None
   _globals['_IMPORTOPTIONS'].fields_by_name['request_id']._serialized_options = b'\272H\005r\003\030\200\001'
+  _globals['_COPYUSERREQUEST'].fields_by_name['to_user']._loaded_options = None
+  _globals['_COPYUSERREQUEST'].fields_by_name['to_user']._serialized_options = b'\272H#r!\030\200\0012\034^[A-Za-z0-9][A-Za-z0-9._-]*$'
+  _globals['_COPYUSERREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_COPYUSERREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\005r\003\030\200\001'
+  _globals['_LISTUSERSREQUEST'].fields_by_name['prefix']._loaded_options = None
+  _globals['_LISTUSERSREQUEST'].fields_by_name['prefix']._serialized_options = b'\272H&r$\030\200\0012\037^([A-Za-z0-9][A-Za-z0-9._-]*)?$'
+  _globals['_LISTUSERSREQUEST'].fields_by_name['page_size']._loaded_options = None
+  _globals['_LISTUSERSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_ERASEDATAREQUEST'].oneofs_by_name['scope']._loaded_options = None
   _globals['_ERASEDATAREQUEST'].oneofs_by_name['scope']._serialized_options = b'\272H\002\010\001'
   _globals['_ERASEDATAREQUEST'].fields_by_name['user']._loaded_options = None
@@ -63,16 +71,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPACESERVICE'].methods_by_name['ExportSpace']._serialized_options = b'\220\002\001\312\205\034\004\010\001\"\000'
   _globals['_SPACESERVICE'].methods_by_name['ImportSpace']._loaded_options = None
   _globals['_SPACESERVICE'].methods_by_name['ImportSpace']._serialized_options = b'\220\002\002\312\205\034\006\010\001\"\000(\001'
+  _globals['_SPACESERVICE'].methods_by_name['CopyUser']._loaded_options = None
+  _globals['_SPACESERVICE'].methods_by_name['CopyUser']._serialized_options = b'\220\002\002\312\205\034\'\010\001\022\003\010\330\004\032\021copy_user_seconds\"\t\n\007to_user(\001'
+  _globals['_SPACESERVICE'].methods_by_name['ListUsers']._loaded_options = None
+  _globals['_SPACESERVICE'].methods_by_name['ListUsers']._serialized_options = b'\220\002\001\312\205\034\006\010\001\022\002\010\005'
   _globals['_SPACESERVICE'].methods_by_name['EraseData']._loaded_options = None
   _globals['_SPACESERVICE'].methods_by_name['EraseData']._serialized_options = b'\220\002\002\312\205\034%\010\001\022\002\010\036\032\022erase_data_seconds\"\007\n\005scope0\001'
   _globals['_SPACESERVICE'].methods_by_name['GetErasure']._loaded_options = None
   _globals['_SPACESERVICE'].methods_by_name['GetErasure']._serialized_options = b'\220\002\001\312\205\034\006\010\001\022\002\010\005'
   _globals['_SPACESERVICE'].methods_by_name['ListErasures']._loaded_options = None
   _globals['_SPACESERVICE'].methods_by_name['ListErasures']._serialized_options = b'\220\002\001\312\205\034\006\010\001\022\002\010\005'
-  _globals['_ERASURESTATE']._serialized_start=2081
-  _globals['_ERASURESTATE']._serialized_end=2209
-  _globals['_ERASURESCOPE']._serialized_start=2212
-  _globals['_ERASURESCOPE']._serialized_end=2360
+  _globals['_ERASURESTATE']._serialized_start=2700
+  _globals['_ERASURESTATE']._serialized_end=2828
+  _globals['_ERASURESCOPE']._serialized_start=2831
+  _globals['_ERASURESCOPE']._serialized_end=2979
   _globals['_EXPORTSPACEREQUEST']._serialized_start=144
   _globals['_EXPORTSPACEREQUEST']._serialized_end=164
   _globals['_EXPORTSPACERESPONSE']._serialized_start=166
@@ -83,24 +95,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMPORTOPTIONS']._serialized_end=394
   _globals['_IMPORTSPACERESPONSE']._serialized_start=397
   _globals['_IMPORTSPACERESPONSE']._serialized_end=543
-  _globals['_SPACECONTENTS']._serialized_start=546
-  _globals['_SPACECONTENTS']._serialized_end=873
-  _globals['_ERASEDATAREQUEST']._serialized_start=876
-  _globals['_ERASEDATAREQUEST']._serialized_end=1119
-  _globals['_MESSAGESET']._serialized_start=1121
-  _globals['_MESSAGESET']._serialized_end=1226
-  _globals['_ERASEDATARESPONSE']._serialized_start=1228
-  _globals['_ERASEDATARESPONSE']._serialized_end=1295
-  _globals['_ERASURE']._serialized_start=1298
-  _globals['_ERASURE']._serialized_end=1738
-  _globals['_GETERASUREREQUEST']._serialized_start=1740
-  _globals['_GETERASUREREQUEST']._serialized_end=1802
-  _globals['_GETERASURERESPONSE']._serialized_start=1804
-  _globals['_GETERASURERESPONSE']._serialized_end=1872
-  _globals['_LISTERASURESREQUEST']._serialized_start=1874
-  _globals['_LISTERASURESREQUEST']._serialized_end=1964
-  _globals['_LISTERASURESRESPONSE']._serialized_start=1966
-  _globals['_LISTERASURESRESPONSE']._serialized_end=2078
-  _globals['_SPACESERVICE']._serialized_start=2363
-  _globals['_SPACESERVICE']._serialized_end=2889
+  _globals['_COPYUSERREQUEST']._serialized_start=545
+  _globals['_COPYUSERREQUEST']._serialized_end=668
+  _globals['_COPYUSERRESPONSE']._serialized_start=671
+  _globals['_COPYUSERRESPONSE']._serialized_end=814
+  _globals['_LISTUSERSREQUEST']._serialized_start=817
+  _globals['_LISTUSERSREQUEST']._serialized_end=971
+  _globals['_LISTUSERSRESPONSE']._serialized_start=973
+  _globals['_LISTUSERSRESPONSE']._serialized_end=1073
+  _globals['_USER']._serialized_start=1075
+  _globals['_USER']._serialized_end=1162
+  _globals['_SPACECONTENTS']._serialized_start=1165
+  _globals['_SPACECONTENTS']._serialized_end=1492
+  _globals['_ERASEDATAREQUEST']._serialized_start=1495
+  _globals['_ERASEDATAREQUEST']._serialized_end=1738
+  _globals['_MESSAGESET']._serialized_start=1740
+  _globals['_MESSAGESET']._serialized_end=1845
+  _globals['_ERASEDATARESPONSE']._serialized_start=1847
+  _globals['_ERASEDATARESPONSE']._serialized_end=1914
+  _globals['_ERASURE']._serialized_start=1917
+  _globals['_ERASURE']._serialized_end=2357
+  _globals['_GETERASUREREQUEST']._serialized_start=2359
+  _globals['_GETERASUREREQUEST']._serialized_end=2421
+  _globals['_GETERASURERESPONSE']._serialized_start=2423
+  _globals['_GETERASURERESPONSE']._serialized_end=2491
+  _globals['_LISTERASURESREQUEST']._serialized_start=2493
+  _globals['_LISTERASURESREQUEST']._serialized_end=2583
+  _globals['_LISTERASURESRESPONSE']._serialized_start=2585
+  _globals['_LISTERASURESRESPONSE']._serialized_end=2697
+  _globals['_SPACESERVICE']._serialized_start=2982
+  _globals['_SPACESERVICE']._serialized_end=3720
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SpaceServiceStub:
-    """A user's data as a whole: to take it along, and to have it gone.
+    """A user's data as a whole: to take it along, to copy it, and to have it gone.
     """
 
     def __init__(self, channel):
@@ -44,6 +44,16 @@ class SpaceServiceStub:
                 '/runekeep.v1.SpaceService/ImportSpace',
                 request_serializer=runekeep_dot_v1_dot_space__service__pb2.ImportSpaceRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_space__service__pb2.ImportSpaceResponse.FromString,
+                _registered_method=True)
+        self.CopyUser = channel.unary_unary(
+                '/runekeep.v1.SpaceService/CopyUser',
+                request_serializer=runekeep_dot_v1_dot_space__service__pb2.CopyUserRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_space__service__pb2.CopyUserResponse.FromString,
+                _registered_method=True)
+        self.ListUsers = channel.unary_unary(
+                '/runekeep.v1.SpaceService/ListUsers',
+                request_serializer=runekeep_dot_v1_dot_space__service__pb2.ListUsersRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_space__service__pb2.ListUsersResponse.FromString,
                 _registered_method=True)
         self.EraseData = channel.unary_unary(
                 '/runekeep.v1.SpaceService/EraseData',
@@ -63,7 +73,7 @@ class SpaceServiceStub:
 
 
 class SpaceServiceServicer:
-    """A user's data as a whole: to take it along, and to have it gone.
+    """A user's data as a whole: to take it along, to copy it, and to have it gone.
     """
 
     def ExportSpace(self, request, context):
@@ -76,6 +86,21 @@ class SpaceServiceServicer:
     def ImportSpace(self, request_iterator, context):
         """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
         options, the others carry the archive in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CopyUser(self, request, context):
+        """Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+        of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUsers(self, request, context):
+        """Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,6 +142,16 @@ def add_SpaceServiceServicer_to_server(servicer, server):
                     request_deserializer=runekeep_dot_v1_dot_space__service__pb2.ImportSpaceRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_space__service__pb2.ImportSpaceResponse.SerializeToString,
             ),
+            'CopyUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyUser,
+                    request_deserializer=runekeep_dot_v1_dot_space__service__pb2.CopyUserRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_space__service__pb2.CopyUserResponse.SerializeToString,
+            ),
+            'ListUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsers,
+                    request_deserializer=runekeep_dot_v1_dot_space__service__pb2.ListUsersRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_space__service__pb2.ListUsersResponse.SerializeToString,
+            ),
             'EraseData': grpc.unary_unary_rpc_method_handler(
                     servicer.EraseData,
                     request_deserializer=runekeep_dot_v1_dot_space__service__pb2.EraseDataRequest.FromString,
@@ -141,7 +176,7 @@ def add_SpaceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SpaceService:
-    """A user's data as a whole: to take it along, and to have it gone.
+    """A user's data as a whole: to take it along, to copy it, and to have it gone.
     """
 
     @staticmethod
@@ -188,6 +223,60 @@ class SpaceService:
             '/runekeep.v1.SpaceService/ImportSpace',
             runekeep_dot_v1_dot_space__service__pb2.ImportSpaceRequest.SerializeToString,
             runekeep_dot_v1_dot_space__service__pb2.ImportSpaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.SpaceService/CopyUser',
+            runekeep_dot_v1_dot_space__service__pb2.CopyUserRequest.SerializeToString,
+            runekeep_dot_v1_dot_space__service__pb2.CopyUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runekeep.v1.SpaceService/ListUsers',
+            runekeep_dot_v1_dot_space__service__pb2.ListUsersRequest.SerializeToString,
+            runekeep_dot_v1_dot_space__service__pb2.ListUsersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SpaceServiceStub:
-    """A user's data as a whole: to take it along, and to have it gone."""
+    """A user's data as a whole: to take it along, to copy it, and to have it gone."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -39,6 +39,12 @@ class SpaceServiceStub:
     """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
     options, the others carry the archive in order.
     """
+    CopyUser: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.CopyUserRequest, _space_service_pb2.CopyUserResponse]
+    """Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+    of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+    """
+    ListUsers: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.ListUsersRequest, _space_service_pb2.ListUsersResponse]
+    """Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user."""
     EraseData: _grpc.UnaryUnaryMultiCallable[_space_service_pb2.EraseDataRequest, _space_service_pb2.EraseDataResponse]
     """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
     store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
@@ -51,7 +57,7 @@ class SpaceServiceStub:
 
 @_typing.type_check_only
 class SpaceServiceAsyncStub(SpaceServiceStub):
-    """A user's data as a whole: to take it along, and to have it gone."""
+    """A user's data as a whole: to take it along, to copy it, and to have it gone."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ExportSpace: _aio.UnaryStreamMultiCallable[_space_service_pb2.ExportSpaceRequest, _space_service_pb2.ExportSpaceResponse]  # type: ignore[assignment]
@@ -60,6 +66,12 @@ class SpaceServiceAsyncStub(SpaceServiceStub):
     """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
     options, the others carry the archive in order.
     """
+    CopyUser: _aio.UnaryUnaryMultiCallable[_space_service_pb2.CopyUserRequest, _space_service_pb2.CopyUserResponse]  # type: ignore[assignment]
+    """Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+    of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+    """
+    ListUsers: _aio.UnaryUnaryMultiCallable[_space_service_pb2.ListUsersRequest, _space_service_pb2.ListUsersResponse]  # type: ignore[assignment]
+    """Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user."""
     EraseData: _aio.UnaryUnaryMultiCallable[_space_service_pb2.EraseDataRequest, _space_service_pb2.EraseDataResponse]  # type: ignore[assignment]
     """Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
     store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
@@ -71,7 +83,7 @@ class SpaceServiceAsyncStub(SpaceServiceStub):
     """Receipts of the caller, newest first."""
 
 class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """A user's data as a whole: to take it along, and to have it gone."""
+    """A user's data as a whole: to take it along, to copy it, and to have it gone."""
 
     @_abc_1.abstractmethod
     def ExportSpace(
@@ -90,6 +102,24 @@ class SpaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
         options, the others carry the archive in order.
         """
+
+    @_abc_1.abstractmethod
+    def CopyUser(
+        self,
+        request: _space_service_pb2.CopyUserRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_space_service_pb2.CopyUserResponse, _abc.Awaitable[_space_service_pb2.CopyUserResponse]]:
+        """Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+        of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+        """
+
+    @_abc_1.abstractmethod
+    def ListUsers(
+        self,
+        request: _space_service_pb2.ListUsersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_space_service_pb2.ListUsersResponse, _abc.Awaitable[_space_service_pb2.ListUsersResponse]]:
+        """Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user."""
 
     @_abc_1.abstractmethod
     def EraseData(

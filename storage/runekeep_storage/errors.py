@@ -37,6 +37,7 @@ class SpaceShut(SpaceBusy):
 
     def __init__(self, user: str) -> None:
         super().__init__(f"user {user} is being deleted")
+        self.user = user
 
 
 class SpaceChanged(StoreError):

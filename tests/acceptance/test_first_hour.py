@@ -79,7 +79,22 @@ def test_help_of_serve_names_the_command(started: Processes) -> None:
 )
 def test_a_user_without_anything_is_named(started: Processes, arguments: str) -> None:
     ran = command(started, *arguments.split(), user="robbin")
-    assert "`robbin` has no memories" in " ".join((ran.stdout + ran.stderr).split())
+    said = " ".join((ran.stdout + ran.stderr).split())
+    assert "`robbin` has no memories" in said and "Did you mean `robin`?" in said
+
+
+def test_a_forgotten_user_is_told_which_users_there_are(started: Processes) -> None:
+    with Client(started.address, account="few", user="ann") as client:
+        client.session("talk").add_message("user", "I like tea.")
+    said = " ".join(command(started, "memory", "tree", "--account", "few", user="").stdout.split())
+    assert "`default` has no memories" in said and "Users of the account: `ann`." in said
+    said = command(started, "memory", "tree", "--account", "nobody", user="").stdout
+    assert "`default` has no memories" in said and "Users" not in said
+    said = command(started, "session", "show", "talk", "--account", "few", user="anne", status=1).stderr
+    assert "There is no session `talk`." in said and "Did you mean `ann`?" in " ".join(said.split())
+    assert command(started, "user", "list", "--account", "few").stdout.split()[-1] == "ann"
+    listed = json.loads(command(started, "user", "list", "--prefix", "rob", "--json").stdout)
+    assert [one["user"] for one in listed["users"]] == ["robin"] and not listed["more"]
 
 
 def test_what_is_missing_is_named_with_what_is_similar(started: Processes) -> None:
@@ -141,6 +156,13 @@ def test_a_user_is_copied_within_the_account(started: Processes) -> None:
         assert twin.read(uri) == one.read(uri)
     refused = command(started, "user", "copy", "twin", status=1).stderr
     assert "SPACE_NOT_EMPTY" in refused and "--user" in refused
+    with Client(started.address, user="robin") as one, Client(started.address, user="twin") as twin:
+        twin.put_memory("preferences", {"topic": "own", "content": "The twin likes it."})
+        assert one.copy_user("twin", replace=True, request_id="r")["contents"]["memories"] == 2
+        twin.put_memory("preferences", {"topic": "new", "content": "The twin likes it."})
+        one.copy_user("twin", replace=True, request_id="r")
+        assert len(twin.glob("memories/preferences/*.md")["entries"]) == 3, "a repeat changes nothing"
+    assert command(started, "user", "copy", "twin", "--replace", "--yes").stdout.startswith("Copied to twin: ")
 
 
 def test_a_session_is_taken_back_after_a_preview(started: Processes) -> None:

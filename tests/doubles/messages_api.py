@@ -130,6 +130,7 @@ class MessagesApi(ModelApi):
     `structured_output`, `tools`: False complains about them, None takes them in silence and does nothing. `images`:
     False complains about them as llama.cpp does. `counts_tokens`: whether there is count_tokens; `counts_usage`:
     whether answers say what they cost. `streams`: whether it streams when asked to; else it ignores the wish.
+    `system_messages`: whether messages of the role `system` may stand between the others, as Claude Code sends them.
     """
 
     request_class = MessagesRequest
@@ -145,6 +146,7 @@ class MessagesApi(ModelApi):
         counts_tokens: bool = True,
         counts_usage: bool = True,
         streams: bool = False,
+        system_messages: bool = False,
     ) -> None:
         super().__init__()
         self._structured_output = structured_output
@@ -153,14 +155,18 @@ class MessagesApi(ModelApi):
         self._counts_tokens = counts_tokens
         self._counts_usage = counts_usage
         self._streams = streams
+        self._system_messages = system_messages
         self._cached: set[str] = set()
 
     def respond(self, request: Request) -> Response:
         """What the double does with a request."""
+        body = request.body
+        if self._system_messages:
+            body = {**body, "messages": [one for one in body["messages"] if one["role"] != "system"]}
         wrong = complaint(
             request.path,
             request.headers,
-            request.body,
+            body,
             structured_output=self._structured_output is not False,
             tools=self._tools is not False,
         )
@@ -207,7 +213,9 @@ class MessagesApi(ModelApi):
             "input_tokens": whole // CHARACTERS_PER_TOKEN + (0 if marked else tokens),
             "cache_creation_input_tokens": tokens if marked and not hit else 0,
             "cache_read_input_tokens": tokens if hit else 0,
-            "output_tokens": len(json.dumps(message["content"])) // CHARACTERS_PER_TOKEN + 1,
+            "output_tokens": request.body["max_tokens"]
+            if message["stop_reason"] == "max_tokens"
+            else len(json.dumps(message["content"])) // CHARACTERS_PER_TOKEN + 1,
         }
 
 

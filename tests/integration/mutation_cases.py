@@ -7,8 +7,9 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from runekeep.contract import SERVICES, methods_for
+from runekeep.contract import methods_for
 from runekeep.v1 import (
+    history_service_pb2,
     memory_service_pb2,
     method_options_pb2,
     proposal_service_pb2,
@@ -40,6 +41,7 @@ from tests.integration.mutation_requests import (
     refuse_proposal,
     retry_task,
     rollback_revision,
+    rollback_session,
     second_version,
     set_turn_selection,
     submit_feedback,
@@ -55,7 +57,10 @@ from tests.support.callers import STUBS, Caller, said
 from tests.support.turn_calls import submit, talk
 from tests.support.turns import bucketed, fingerprint, react, select
 
-METHODS: dict[str, MethodDescriptor] = {method.name: method for service in SERVICES for method in service.methods}
+METHODS: dict[str, MethodDescriptor] = {
+    method.name: method
+    for method in methods_for(method_options_pb2.AUDIENCE_USERS, method_options_pb2.AUDIENCE_WORKERS)
+}
 OF_WORKERS = {method.name for method in methods_for(method_options_pb2.AUDIENCE_WORKERS)}
 TASK, TURN = task_service_pb2, turn_memory_service_pb2
 
@@ -64,7 +69,9 @@ def has_request_id(method: MethodDescriptor) -> bool:
     return "request_id" in method.input_type.fields_by_name
 
 
-MUTATIONS = sorted(name for name, method in METHODS.items() if has_request_id(method))
+# A copy changes the space of another user than the caller, and keeps its answer there: see test_copy_user.
+OF_OTHERS = {"CopyUser"}
+MUTATIONS = sorted(name for name, method in METHODS.items() if has_request_id(method) and name not in OF_OTHERS)
 
 Prepare = Callable[[Caller], Awaitable[Message]]
 Act = Callable[[Caller, Any], Awaitable[Any]]
@@ -321,6 +328,13 @@ CASES = {
         lambda request: changed(request, force=True),
         taken_back,
         memory_changed,
+    ),
+    "RollbackSession": Case(
+        rollback_session,
+        memory_changed_first,
+        lambda request: changed(request, force=True),
+        without_its_session(lambda name: history_service_pb2.RollbackSessionRequest(session=name)),
+        session_made_anew,
     ),
     "AcceptProposal": Case(
         accept_proposal,

@@ -106,6 +106,12 @@ async def rollback_revision(caller: Caller) -> Message:
     return request
 
 
+async def rollback_session(caller: Caller) -> Message:
+    session = await in_session(caller)
+    await extracted(caller, (await caller.committed(session=session)).task_id)
+    return history_service_pb2.RollbackSessionRequest(session=session)
+
+
 async def under_review(caller: Caller) -> str:
     """The task of a commit whose operations will wait for review."""
     return str((await caller.committed(policy=policy(review=common_pb2.REVIEW_MODE_ALL))).task_id)

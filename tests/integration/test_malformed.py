@@ -128,6 +128,7 @@ SOUND: dict[str, Callable[[str], Message]] = {
         **{"from": common_pb2.AsOf(time=at(1))},  # type: ignore[arg-type]  # no word for an argument
     ),
     "RollbackRevision": lambda session: history_service_pb2.RollbackRevisionRequest(revision=1, force=True),
+    "RollbackSession": lambda session: history_service_pb2.RollbackSessionRequest(session=session, force=True),
     "ListMessageMemories": lambda session: history_service_pb2.ListMessageMemoriesRequest(
         session=session, message_id="m1", view=3, page_size=5  # type: ignore[arg-type]  # numbers of enums
     ),

@@ -4,11 +4,12 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from runekeep.cli.common.empty_space import MAX_COMPARED, describe_empty_space
+
 if TYPE_CHECKING:
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.client.sync_client import Client
 
-MAX_COMPARED: Final = 1000
 _LISTS: Final = {
     "API key": "runekeep admin key list --include-ended",
     "archive": "runekeep session show SESSION",
@@ -38,8 +39,19 @@ def explain_not_found(client: "Client", error: "RunekeepError") -> tuple[str, st
     meant = f" Did you mean {' or '.join(f'`{name}`' for name in similar)}?" if similar else ""
     advice = f"`{command}` lists what exists."
     if error.resource_type != "API key":
-        advice += " --user and --account name another user."
+        advice += f" {_whose(client)}"
     return f"There is no {error.resource_type} `{error.resource}`.{meant}", advice
+
+
+def _whose(client: "Client") -> str:
+    """Returns advice about the user: that it has nothing, or how to name another one."""
+    from runekeep.client.connection.errors import RunekeepError
+
+    try:
+        nothing = describe_empty_space(client)
+    except RunekeepError:
+        nothing = ""
+    return nothing or "--user and --account name another user."
 
 
 def _similar(client: "Client", error: "RunekeepError") -> list[str]:

@@ -43,7 +43,10 @@ def ingest(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Transcript.")],
     form: Annotated[
         str,
-        typer.Option("--form", help="chat, chatgpt, claude, claude-code, codex, locomo, or auto to detect it."),
+        typer.Option(
+            "--form",
+            help="chat, chatgpt, claude, claude-code, codex, letta, locomo, mem0, openviking, zep; auto detects it.",
+        ),
     ] = "auto",
     session: Annotated[
         str, typer.Option("--session", help="Session for a chat that names none (default: the file name).")
@@ -72,8 +75,9 @@ def ingest(
     Chats are JSON lines of messages in Anthropic's or OpenAI's form, with tool calls and results. The exports of
     ChatGPT and Claude, as conversations.json or as the ZIP archive, become a session and a commit for each
     conversation, the oldest first; so do LoCoMo files for each of their sessions. A transcript of Claude Code or
-    Codex becomes one session. A command that was interrupted is started again: it adds nothing twice. The exit
-    status is 1 if a commit fails.
+    Codex becomes one session. Memories of mem0, packs of OpenViking, agent files of Letta and messages of Zep become
+    sessions with the words as they are. A command that was interrupted is started again: it adds nothing twice. The
+    exit status is 1 if a commit fails.
     """
     from runekeep.client.connection.errors import RunekeepError
     from runekeep.transcripts.batches import TranscriptError

@@ -1,11 +1,12 @@
-"""Commands that copy and delete a user."""
+"""Commands that list, copy and delete users."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runekeep.cli.common.confirmation import Yes, confirm
-from runekeep.cli.common.formats import format_count
+from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
 from runekeep.cli.spaces.transfer import describe_contents
@@ -13,7 +14,32 @@ from runekeep.cli.spaces.transfer import describe_contents
 if TYPE_CHECKING:
     from runekeep.client.sync_client import Client
 
-app = typer.Typer(no_args_is_help=True, help="A user with all data.")
+app = typer.Typer(no_args_is_help=True, help="Users of the account, and a user with all data.")
+
+
+@app.command(name="list")
+@client_command
+def list_(
+    client: "Client",
+    output: Output,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with this.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of users.")] = 100,
+) -> None:
+    """List the users of the account who have memories or sessions, by name.
+
+    Your key must be for the whole account: of the scope account.
+    """
+    found = list(islice(client.users(prefix), limit + 1))
+    users, more = found[:limit], len(found) > limit
+    if output.as_json:
+        output.json({"users": users, "more": more})
+        return
+    for user in users:
+        output.say(f"{format_minute(user.create_time)}  {user.user}")
+    if more:
+        output.say(f"There are more: --limit shows more than {limit}.", "dim")
+    if not users:
+        output.say("No users.", "dim")
 
 
 @app.command()
@@ -42,13 +68,19 @@ def delete(
 def copy(
     client: "Client",
     output: Output,
-    to: Annotated[str, typer.Argument(metavar="USER", help="Name of the new user, who must have no data.")],
+    to: Annotated[str, typer.Argument(metavar="USER", help="Name of the other user, who must have no data.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete everything of the other user first; asks for confirmation.")
+    ] = False,
+    yes: Yes = False,
 ) -> None:
-    """Copy everything of the user that you call for (--user) to another user of the account.
+    """Copy everything of the user that you call for (--user) to another user of the account, on the server.
 
-    Your key must be for both users, such as one of the scope account.
+    All is copied or nothing. Your key must be for the whole account: of the scope account.
     """
-    copied = client.copy_user(to)
+    if replace:
+        confirm(f"Delete everything of {to} first?", yes=yes)
+    copied = client.copy_user(to, replace=replace)
     if output.as_json:
         output.json(copied)
         return

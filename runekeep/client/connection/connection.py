@@ -125,14 +125,17 @@ class Connection:
             self._open = _Stubs(open_channel(self._transport, self._options))
         return self._open
 
-    async def call(self, method: UnaryMethod[Request, Response], request: Request) -> Response:
-        """Calls a method. While the server is away, repeats the same request, with the same request_id, unless the
-        contract says that the method must not be repeated.
+    async def call(self, method: UnaryMethod[Request, Response], request: Request, *, user: str = "") -> Response:
+        """Calls a method; with `user` for that user of the account. While the server is away, repeats the same request,
+        with the same request_id, unless the contract says that the method must not be repeated.
 
         All attempts share one deadline: the client's `timeout` if it is set, otherwise that of the contract.
         """
+        own = self.metadata
+        if user:
+            own = (*((key, value) for key, value in own if key != USER_KEY), (USER_KEY, user))
         with trace_call(request, self.address) as traced:
-            return await self._repeated(method, request, (*self.metadata, *traced))
+            return await self._repeated(method, request, (*own, *traced))
 
     def pages(self, method: UnaryMethod[Request, Any], request: Request) -> Pages:
         """Returns the responses of a method that lists something, page by page."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import tempfile
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,8 +11,7 @@ import grpc
 
 from runekeep.client.blocking import blocking
 from runekeep.client.connection.call_status import is_from_server, record_statuses
-from runekeep.client.connection.connection import USER_KEY, Connection, new_request_id
-from runekeep.client.connection.tracing import Metadata
+from runekeep.client.connection.connection import Connection, new_request_id
 from runekeep.client.spaces.results import SpaceContents
 from runekeep.client.wire.proto_json import to_json
 from runekeep.client.wire.result import Result
@@ -98,32 +96,13 @@ class UserTransfers:
         ```
         """
         if not isinstance(source, str | os.PathLike):
-            return await self._import(source, request_id, progress, self._connection.stream_metadata)
+            return await self._import(source, request_id, progress)
         with await asyncio.to_thread(_open, Path(source)) as file:
-            return await self._import(file, request_id, progress, self._connection.stream_metadata)
+            return await self._import(file, request_id, progress)
 
-    async def copy_user(self, to: str, *, request_id: str | None = None) -> ImportResult:
-        """Copies everything of the user to the user `to` of the same account, who must have no data: an export and an
-        import through a temporary file here. The credentials must be for both users, such as a key of the scope
-        account.
-
-        Raises what `export_space` and `import_space` raise, and AccessDeniedError.
-
-        ```python
-        print(client.copy_user("robin_copy").contents.memories)
-        ```
-        """
-        metadata = [(key, value) for key, value in self._connection.stream_metadata if key != USER_KEY]
-        with tempfile.TemporaryFile() as file:
-            await self._export(file, None)
-            file.seek(0)
-            return await self._import(file, request_id, None, (*metadata, (USER_KEY, to)))
-
-    async def _import(
-        self, file: BinaryIO, request_id: str | None, progress: Progress | None, metadata: Metadata
-    ) -> ImportResult:
+    async def _import(self, file: BinaryIO, request_id: str | None, progress: Progress | None) -> ImportResult:
         connection = self._connection
-        call = connection.stubs.spaces.ImportSpace(metadata=metadata)
+        call = connection.stubs.spaces.ImportSpace(metadata=connection.stream_metadata)
         statuses = record_statuses(call)
         try:
             await _send(call, _requests(file, request_id or new_request_id(), progress))
@@ -140,7 +119,6 @@ class BlockingUserTransfers:
 
     export_space = blocking(UserTransfers.export_space)
     import_space = blocking(UserTransfers.import_space)
-    copy_user = blocking(UserTransfers.copy_user)
 
 
 async def _requests(

@@ -6,7 +6,7 @@ Nothing is rendered, embedded or checked against its type again.
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runekeep.v1 import history_service_pb2 as pb
@@ -44,7 +44,7 @@ _EXTRACTOR = json.dumps({"engine": ENGINE, "model": "", "version": ""})
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """The writes of a rollback. `settled`: memories that already have their state from before the revision, with their
     versions; 0 if they do not exist. `later`: by URI, the later revisions whose changes would be lost."""
 
@@ -55,22 +55,29 @@ class _Plan:
     later: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def answer(self, most_bytes: int, *, revision: int = 0, newest: int = 0) -> pb.RollbackRevisionResponse:
-        """Returns an answer of at most `most_bytes`, because a larger one would not arrive and the rollback would look
-        like a failure. Texts that do not fit are left out, then changes and conflicts whose names do not fit."""
-        conflicts = [pb.RollbackConflict(uri=uri, revisions=numbers) for uri, numbers in self.later.items()]
-        changes = list(map(_without_texts, self.changes))
-        shown, told = fitting(changes, most_bytes // 2), fitting(conflicts, most_bytes // 2)
-        answer = pb.RollbackRevisionResponse(
-            revision=revision,
-            changes=changes[:shown],
-            conflicts=conflicts[:told],
-            newest_revision=newest,
-            changes_omitted=len(changes) - shown,
-            conflicts_omitted=len(conflicts) - told,
-        )
-        whole = _texts_added(answer.changes, self.changes[:shown], most_bytes - answer.ByteSize())
-        answer.texts_omitted = not whole or shown < len(changes)
+        answer = pb.RollbackRevisionResponse(revision=revision, newest_revision=newest)
+        fill(answer, self.changes, self.later, most_bytes)
         return answer
+
+
+def fill(
+    answer: pb.RollbackRevisionResponse | pb.RollbackSessionResponse,
+    all_changes: Sequence[MemoryChange],
+    later: Mapping[str, Sequence[int]],
+    most_bytes: int,
+) -> None:
+    """Adds changes, and later revisions by URI, to an answer of at most `most_bytes`, because a larger one would not
+    arrive and the rollback would look like a failure. Texts that do not fit are left out, then changes and conflicts
+    whose names do not fit."""
+    conflicts = [pb.RollbackConflict(uri=uri, revisions=numbers) for uri, numbers in later.items()]
+    changes = list(map(_without_texts, all_changes))
+    shown, told = fitting(changes, most_bytes // 2), fitting(conflicts, most_bytes // 2)
+    answer.changes.extend(changes[:shown])
+    answer.conflicts.extend(conflicts[:told])
+    answer.changes_omitted = len(changes) - shown
+    answer.conflicts_omitted = len(conflicts) - told
+    whole = _texts_added(answer.changes, all_changes[:shown], most_bytes - answer.ByteSize())
+    answer.texts_omitted = not whole or shown < len(changes)
 
 
 def _without_texts(change: MemoryChange) -> MemoryChange:
@@ -103,32 +110,32 @@ async def roll_back(
         newest, plan = await _plan(store, space, request)
         return plan.answer(most_bytes, newest=newest)
 
-    async def prepare() -> _Plan:
+    async def prepare() -> Plan:
         _, plan = await _plan(store, space, request)
         if plan.later and not request.force:
-            raise rollback_conflict(plan.revision, plan.later)
+            raise rollback_conflict(f"revision {plan.revision}", plan.later, revision=str(plan.revision))
         return plan
 
-    async def work(plan: _Plan, tx: Tx) -> pb.RollbackRevisionResponse:
-        await _checked_newest(tx, space, request.expected_revision)
-        return plan.answer(most_bytes, revision=await _write(tx, space, plan))
+    async def work(plan: Plan, tx: Tx) -> pb.RollbackRevisionResponse:
+        await checked_newest(tx, space, request.expected_revision)
+        return plan.answer(most_bytes, revision=await write(tx, space, plan))
 
     answer = await prepare_and_mutate(store.database, space, request, pb.RollbackRevisionResponse, prepare, work)
     store.relay.wake()
     return answer
 
 
-async def _plan(store: Store, space: Space, request: pb.RollbackRevisionRequest) -> tuple[int, _Plan]:
+async def _plan(store: Store, space: Space, request: pb.RollbackRevisionRequest) -> tuple[int, Plan]:
     """Returns the newest revision, and what the rollback changes."""
     newest, revision, touched = await store.database.read(_read, space, request)
     model = store.attachment.models.main
-    return newest, await asyncio.to_thread(_planned, revision, touched, store.registry, model)
+    return newest, await asyncio.to_thread(planned, revision, touched, store.registry, model)
 
 
 async def _read(tx: Tx, space: Space, request: pb.RollbackRevisionRequest) -> tuple[int, int, list[Touched]]:
     """Returns the newest revision, the one to take back, and the memories that it touched."""
     archive_uri = canonical("archive_uri", request.archive_uri, space.user) if request.archive_uri else ""
-    newest = await _checked_newest(tx, space, request.expected_revision)
+    newest = await checked_newest(tx, space, request.expected_revision)
     number = await _of_archive(tx, space, archive_uri) if archive_uri else request.revision
     revision = await history.get(tx, space, number)
     if revision.origin == "erasure":
@@ -137,7 +144,7 @@ async def _read(tx: Tx, space: Space, request: pb.RollbackRevisionRequest) -> tu
     return newest, number, await rollbacks.touched_by(tx, space, number)
 
 
-async def _checked_newest(tx: Tx, space: Space, expected: int) -> int:
+async def checked_newest(tx: Tx, space: Space, expected: int) -> int:
     """Returns the newest revision of the space. Raises ApiError VERSION_MISMATCH unless it is `expected`; 0 means
     any."""
     newest, _ = await spaces.revisions(tx, space)
@@ -158,7 +165,7 @@ async def _of_archive(tx: Tx, space: Space, uri: str) -> int:
     return archive.revision
 
 
-async def _write(tx: Tx, space: Space, plan: _Plan) -> int:
+async def write(tx: Tx, space: Space, plan: Plan) -> int:
     """Writes the rollback. Returns its revision, or 0 if there is nothing to change. Raises VersionConflict."""
     for uri, version in plan.settled:
         await revisions.check_base(tx, space, uri, version)
@@ -167,10 +174,10 @@ async def _write(tx: Tx, space: Space, plan: _Plan) -> int:
     return await revisions.make(tx, space, plan.writes, _EXTRACTOR, Origin("rollback", rolled_back=plan.revision))
 
 
-def _planned(revision: int, touched: list[Touched], registry: Registry, model: str) -> _Plan:
-    """Plans the rollback. `model`: the current embedding model. Vectors of other models are dropped, and made again
-    after the write."""
-    plan = _Plan(revision)
+def planned(revision: int, touched: Sequence[Touched], registry: Registry, model: str) -> Plan:
+    """Plans the rollback of a revision. `model`: the current embedding model. Vectors of other models are dropped, and
+    made again after the write."""
+    plan = Plan(revision)
     for one in touched:
         before = one.before.memory if one.before else None
         current = None if one.newest.deleted else one.newest

@@ -11,6 +11,7 @@ from runekeep.v1 import memory_service_pb2 as memories_pb
 from runekeep_schemas.documents.uris import archive_uri
 from runekeep_server.history.memory_states import says_the_same, text_of
 from runekeep_server.history.rollback import roll_back
+from runekeep_server.history.session_rollback import roll_back_session
 from runekeep_server.identity import caller_space
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.protocol.errors import invalid
@@ -121,6 +122,9 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         self, request: pb.RollbackRevisionRequest, context: Context
     ) -> pb.RollbackRevisionResponse:
         return await roll_back(self._store, caller_space(), request, self._sizes.page)
+
+    async def RollbackSession(self, request: pb.RollbackSessionRequest, context: Context) -> pb.RollbackSessionResponse:
+        return await roll_back_session(self._store, caller_space(), request, self._sizes.page)
 
     async def GetActivity(self, request: pb.GetActivityRequest, context: Context) -> pb.GetActivityResponse:
         days, incomplete = await self._database.read(activity.of_days, caller_space(), request.days or ACTIVITY_DAYS)

@@ -7,11 +7,10 @@ import asyncio
 
 from runekeep_server.identity.authenticator import Context
 from runekeep_server.identity.metadata import ACCOUNT_KEY, USER_KEY, Metadata, named_id, only_values
-from runekeep_server.identity.principals import Admin, Audience, Caller, Principal, Worker
+from runekeep_server.identity.principals import DEVELOPMENT, Admin, Audience, Caller, Principal, Worker
 from runekeep_server.identity.traces import Trace
 from runekeep_server.protocol.api_error import ApiError
 
-ACTOR = "development"
 DEFAULT_ID = "default"
 
 
@@ -20,7 +19,7 @@ def development_caller(metadata: Metadata, trace: Trace) -> Caller:
     unsafe id."""
     named = only_values(metadata, (ACCOUNT_KEY, USER_KEY))
     account, user = named_id(named, ACCOUNT_KEY), named_id(named, USER_KEY)
-    return Caller(account or DEFAULT_ID, user or DEFAULT_ID, trace, ACTOR)
+    return Caller(account or DEFAULT_ID, user or DEFAULT_ID, trace, DEVELOPMENT)
 
 
 class DevelopmentAuthenticator:
@@ -37,9 +36,9 @@ class DevelopmentAuthenticator:
             case Audience.USERS:
                 return development_caller(metadata, trace)
             case Audience.WORKERS:
-                return Worker(trace, ACTOR)
+                return Worker(trace, DEVELOPMENT)
             case Audience.ADMINS:
-                return Admin(trace, ACTOR)
+                return Admin(trace, DEVELOPMENT)
 
     async def until_refused(self, metadata: Metadata, context: Context, audience: Audience, trace: Trace) -> ApiError:
         """Never returns."""

@@ -7,6 +7,9 @@ from enum import StrEnum
 from runekeep_server.identity.traces import Trace
 from runekeep_storage.database import Space
 
+DEVELOPMENT = "development"
+"""The actor of calls in development mode."""
+
 
 class Scope(StrEnum):
     """What credentials allow. The contract's enum, the settings and the store use the same words."""
@@ -35,6 +38,11 @@ class Caller:
     trace: Trace
     actor: str
     scope: Scope = Scope.USER
+
+    @property
+    def may_name_users(self) -> bool:
+        """Whether the caller could make the same call for any other user of the account."""
+        return self.scope is Scope.ACCOUNT or self.actor == DEVELOPMENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,9 +147,9 @@ def buckets_disabled() -> ApiError:
     )
 
 
-def rollback_conflict(revision: int, later: Mapping[str, Sequence[int]]) -> ApiError:
-    """FAILED_PRECONDITION: later revisions changed memories that `revision` changed. `later`: the later revisions by
-    URI."""
+def rollback_conflict(what: str, later: Mapping[str, Sequence[int]], **metadata: str) -> ApiError:
+    """FAILED_PRECONDITION: later revisions changed memories that `what`, a revision or a session in words, changed.
+    `later`: the later revisions by URI. `metadata`: what names the revision or the session to programs."""
     first = next(iter(later))
     others = len(later) - 1
     also = f", and {others} other {'memory' if others == 1 else 'memories'} too" if others else ""
@@ -157,14 +157,14 @@ def rollback_conflict(revision: int, later: Mapping[str, Sequence[int]]) -> ApiE
         grpc.StatusCode.FAILED_PRECONDITION,
         common_pb2.ERROR_REASON_ROLLBACK_CONFLICT,
         _sentences(
-            f"Since revision {revision} {_quote(first)} was changed by {_revisions(later[first])}{also}",
+            f"Since {what} {_quote(first)} was changed by {_revisions(later[first])}{also}",
             "See with `preview` what would become of them; take those revisions back first, or set `force`",
         ),
         preconditions=[
             Precondition("ROLLBACK_CONFLICT", uri, f"changed by {_revisions(numbers)}")
             for uri, numbers in later.items()
         ],
-        metadata={"revision": str(revision), "memories": str(len(later))},
+        metadata={**metadata, "memories": str(len(later))},
     )
 
 
@@ -247,12 +247,12 @@ def space_busy(retry_after: float = 1.0) -> ApiError:
 
 
 def space_not_empty(user: str) -> ApiError:
-    """FAILED_PRECONDITION: an import needs a user without data."""
+    """FAILED_PRECONDITION: an import and a copy need a user without data."""
     return _precondition(
         common_pb2.ERROR_REASON_SPACE_NOT_EMPTY,
         user,
         f"The user {_quote(user)} has sessions, memories or tasks already",
-        "Import as a user who has nothing, or delete this one first.",
+        "Import or copy to a user who has nothing, or delete this one first.",
     )
 
 

@@ -202,9 +202,7 @@ def _name(code: Any) -> str:
 
 
 def _reason(failure: ApiError | None) -> str:
-    if failure is None or failure.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
-        return ""
-    return common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
+    return "" if failure is None else failure.reason_name
 
 
 def _pushback(failure: ApiError) -> tuple[tuple[str, str], ...]:

@@ -205,6 +205,8 @@ class DeadlineSettings(BaseModel):
     commit_seconds: float = Field(default=10.0, gt=0, le=3600, description="Commits, and calls that write a lot.")
     delete_user_seconds: float = Field(default=30.0, gt=0, le=3600, description="DeleteUser.")
     erase_data_seconds: float = Field(default=30.0, gt=0, le=3600, description="EraseData.")
+    copy_user_seconds: float = Field(default=600.0, gt=0, le=3600, description="CopyUser.")
+    rollback_session_seconds: float = Field(default=30.0, gt=0, le=3600, description="RollbackSession.")
     embed_seconds: float = Field(default=30.0, gt=0, le=3600, description="EmbedForJob, ChangeEmbedder.")
     ask_seconds: float = Field(default=120.0, gt=0, le=3600, description="AskMemory.")
     job_input_seconds: float = Field(default=60.0, gt=0, le=3600, description="GetJobInput.")
@@ -329,7 +331,8 @@ class LimitSettings(BaseModel):
         default=1024**3,
         ge=1024**2,
         le=2**50,
-        description="Bytes of unary requests under way, of all accounts; one of the largest size in any case. While "
+        description="Bytes of unary requests and of appends by stream under way, of all accounts; one of the largest "
+        "size in any case. While "
         "one arrives it counts as the largest. Further ones wait, and accounts take turns.",
     )
     account_request_bytes: int = Field(

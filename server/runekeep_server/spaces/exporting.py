@@ -63,6 +63,9 @@ async def export(store: Store, space: Space, send: Send) -> None:
             moment = await store.database.read(exporting.begin, space, spool)
             await _Export(store, space, moment, spool, send).run()
     except SpaceShut as error:
+        if error.user != space.user:
+            # Of the user that this one is copied to.
+            raise
         raise SpaceChanged(space.user) from error
 
 

@@ -1,5 +1,5 @@
 """Imports an export into a space: checks it while it arrives, writes it into a locked space, and unlocks the space when
-it is complete.
+it is complete. The export comes from a caller, or is made here to copy a user.
 
 If anything fails, including a caller who disconnects or an invalid archive, the written data is removed before the
 caller gets the error. If this server dies, another one, or the next one, removes it.
@@ -7,7 +7,8 @@ caller gets the error. If this server dies, another one, or the next one, remove
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from hashlib import sha256
 from typing import Final
 from uuid import UUID, uuid4
@@ -18,6 +19,7 @@ from runekeep.v1 import space_service_pb2 as pb
 from runekeep_server.protocol.errors import export_invalid, invalid, too_large
 from runekeep_server.protocol.validation import validate_message
 from runekeep_server.settings import LimitSettings
+from runekeep_server.spaces.exporting import export
 from runekeep_server.spaces.import_intake import BlobRead, Intake, Rows
 from runekeep_storage import deadline
 from runekeep_storage.database import Space, Tx
@@ -42,6 +44,8 @@ _RENEWALS: Final = 3
 
 log = structlog.get_logger(__name__)
 
+Take = Callable[[bytes], Awaitable[None]]
+
 
 class Imports:
     """Runs imports. `limits` bounds how many run at a time, because a line may have a hundred megabytes, and how long a
@@ -61,27 +65,42 @@ class Imports:
     async def take(self, space: Space, stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceResponse:
         """Runs an import. Raises ApiError, SpaceNotEmpty, SpaceShut, StoreUnavailable."""
         key = await self._options(stream)
+        return await self._run(space, key, partial(self._receive, stream))
+
+    async def copy(self, source: Space, target: Space, key: RequestKey | None) -> pb.ImportSpaceResponse:
+        """Imports an export of `source` into `target`. Raises as `take` does, and SpaceChanged if data of `source` was
+        deleted meanwhile."""
+        return await self._run(target, key, partial(export, self._store, source))
+
+    async def _run(
+        self, space: Space, key: RequestKey | None, feed: Callable[[Take], Awaitable[None]]
+    ) -> pb.ImportSpaceResponse:
+        """Runs an import. `feed` passes the whole archive, piece by piece, to the function that it gets. Returns the
+        first answer if the request was answered before."""
         if key is not None:
             before = await self._store.database.read(idempotent_requests.find_response, space, key)
             if before is not None:
                 return pb.ImportSpaceResponse.FromString(before)
         async with self._slots.take():
-            answer = await self._import(space, key, stream)
+            answer = await self._import(space, key, feed)
         self._store.relay.wake()
         self._queued()
         return answer
 
+    async def _receive(self, stream: AsyncIterator[pb.ImportSpaceRequest], take: Take) -> None:
+        while (message := await self._next(stream)) is not None:
+            validate_message(message)
+            if message.WhichOneof("message") != "data":
+                raise invalid("options", "come once, in the first message", "Send the archive after them")
+            await take(message.data)
+
     async def _import(
-        self, space: Space, key: RequestKey | None, stream: AsyncIterator[pb.ImportSpaceRequest]
+        self, space: Space, key: RequestKey | None, feed: Callable[[Take], Awaitable[None]]
     ) -> pb.ImportSpaceResponse:
         one = _Import(self._store, space, self._lease, self._most)
         try:
             async with one.alive():
-                while (message := await self._next(stream)) is not None:
-                    validate_message(message)
-                    if message.WhichOneof("message") != "data":
-                        raise invalid("options", "come once, in the first message", "Send the archive after them")
-                    await one.take(message.data)
+                await feed(one.take)
                 return await one.finish(key)
         except ArchiveError as error:
             await one.undo()

@@ -12,6 +12,7 @@ from runekeep_server.rpc.audit import is_about
 from runekeep_server.spaces.erasures import Erasures
 from runekeep_server.spaces.exporting import export
 from runekeep_server.spaces.importing import Imports
+from runekeep_server.spaces.users import copy_user, list_users
 from runekeep_storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -33,6 +34,12 @@ class SpaceService(space_service_pb2_grpc.SpaceServiceServicer):
         self, requests: AsyncIterator[pb.ImportSpaceRequest], context: Context
     ) -> pb.ImportSpaceResponse:
         return await self._imports.take(caller_space(), requests)
+
+    async def CopyUser(self, request: pb.CopyUserRequest, context: Context) -> pb.CopyUserResponse:
+        return await copy_user(self._imports, request)
+
+    async def ListUsers(self, request: pb.ListUsersRequest, context: Context) -> pb.ListUsersResponse:
+        return await list_users(self._store, request)
 
     async def EraseData(self, request: pb.EraseDataRequest, context: Context) -> pb.EraseDataResponse:
         answer = await self._erasures.erase(caller_space(), request)

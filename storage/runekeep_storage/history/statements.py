@@ -145,6 +145,23 @@ VERSION_NAMING = (
 
 # Rollbacks
 
+REVISIONS_OF_SESSION = (
+    "SELECT revision FROM commits WHERE account = $1 AND user_id = $2 AND session_id = $3"
+    " AND origin IN ('commit', 'proposal') AND created_at >= $4 ORDER BY revision DESC"
+)
+"""Reads the revisions that commits of a session and their proposals made since a time, newest first."""
+
+ROLLBACKS_SINCE = (
+    "SELECT revision, rolled_back FROM commits WHERE account = $1 AND user_id = $2 AND rolled_back > 0"
+    " AND revision > $3 ORDER BY revision DESC"
+)
+"""Reads the rollbacks after a revision with the revisions that they took back, newest first."""
+
+OPEN_COMMITS_OF_SESSION = (
+    "SELECT COUNT(*) AS n FROM archives WHERE account = $1 AND user_id = $2 AND session_id = $3 AND state = 'pending'"
+)
+"""Counts the commits of a session that are not finished."""
+
 _FROM: Final = "FROM memories m WHERE m.account = $1 AND m.user_id = $2"
 
 URIS_OF_REVISION = f"SELECT m.uri {_FROM} AND m.rev_from = $3"

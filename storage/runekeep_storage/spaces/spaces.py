@@ -1,7 +1,24 @@
 """Rows of accounts and spaces."""
 
+from dataclasses import dataclass
+
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.spaces import statements
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of an account. `created_at`: when something was first stored, in microseconds."""
+
+    name: str
+    created_at: int
+
+
+async def users(tx: Tx, account: str, prefix: str, after: str, limit: int) -> list[User]:
+    """Returns up to `limit` users of the account who have sessions or memories, by name: those after `after` whose
+    names begin with `prefix`."""
+    rows = await tx.fetch(statements.USERS, account, after, prefix, f"{prefix}\U0010ffff", limit)
+    return [User(row["user_id"], row["created_at"]) for row in rows]
 
 
 async def ensure(tx: Tx, space: Space) -> None:

@@ -44,6 +44,18 @@ ADD_SPACE = (
 )
 """Adds a space unless it exists. While the embedder is being changed, it is searched by the new one at once."""
 
+USERS = (
+    "SELECT s.user_id, s.created_at FROM spaces s"
+    " WHERE s.account = $1 AND s.user_id > $2 AND s.user_id >= $3 AND s.user_id < $4 AND ("
+    "EXISTS (SELECT 1 FROM sessions n WHERE n.account = s.account AND n.user_id = s.user_id)"
+    " OR EXISTS (SELECT 1 FROM memories m WHERE m.account = s.account AND m.user_id = s.user_id"
+    " AND m.rev_to = 0 AND m.deleted = 0)"
+    # Rows that an import has written, or that wait for their deletion.
+    ") AND NOT EXISTS (SELECT 1 FROM shut_spaces i WHERE i.account = s.account AND i.user_id = s.user_id"
+    " AND i.erasure_id = '') ORDER BY s.user_id LIMIT $5"
+)
+"""Reads a page of the users of an account, in a range of names, who have sessions or memories."""
+
 HAS_SPACE = "SELECT 1 FROM spaces WHERE account = $1 AND user_id = $2"
 """Whether a space exists."""
 
