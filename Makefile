@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := runekeep server extractor storage schemas tests examples proto deploy docs
 
-.PHONY: help demo test test-long test-quick test-languages test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine stubs-typescript stubs-go stubs-java check docs reference recording hooks lock audit wheel proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
+.PHONY: help demo test test-long test-quick test-languages test-typescript test-go test-java test-embedders test-frameworks test-studio studio-pictures test-deploy test-image test-processors fuzz fuzz-engine typescript stubs-typescript stubs-go check docs reference recording hooks lock audit wheel contract proto baseline format install node clean bench bench-again bench-claims bench-cost bench-find bench-offline bench-public bench-quality bench-recall bench-sizing bench-studio bench-turns bench-vectors attack crash crash-root test-local-model
 
 # Lists the targets.
 help:
@@ -56,11 +56,17 @@ $(VENV)/audit/installed:
 	$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==2.10.1
 	touch $@
 
-# Builds the wheel, and puts it and its SBOM into dist/.
+# Builds the wheel, and puts it, its SBOM and the contract into dist/.
 wheel: install
 	rm -f dist/*
 	python -m build --wheel --no-isolation --outdir dist
 	for wheel in dist/*.whl; do cp deploy/image/sbom.cdx.json "$${wheel%.whl}.cdx.json"; done
+	$(MAKE) contract
+
+# The contract as one buf image, dist/runekeep.binpb, which a release carries.
+contract: install
+	mkdir -p dist
+	buf build -o dist/runekeep.binpb
 
 # All tests with real processes, except those that take minutes or need more than Python, git and PyPI. PostgreSQL's
 # programs come from Debian's package `postgresql` where it is installed, else from a development package. Each file
@@ -68,7 +74,8 @@ wheel: install
 test: install
 	python -m pytest -m "not long and not languages and not deploy and not embedders and not frameworks and not studio" --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines.
+# What takes minutes: faults on PostgreSQL under load, a minute without a model, all examples of the state machines, and on
+# PostgreSQL the rules above the drivers.
 test-long: install
 	python -m pytest -m long --numprocesses 2 --dist loadfile
 
@@ -106,9 +113,21 @@ $(VENV)/test-%/installed: $(VENV)/installed
 	touch $@
 
 # Generates, compiles and runs the clients in other languages and the MCP Inspector against real processes; some minutes.
-# It needs Node with npm, and the packages that examples/debian-packages.txt names.
-test-languages: install node
+# It needs Node with npm, a Chromium, Go, and Maven with a JDK.
+test-languages: install node typescript $(VENV)/studio
 	python -m pytest -m languages tests/languages
+
+# The client for TypeScript alone: in Node, in a browser, and with the Vercel AI SDK; about a minute.
+test-typescript: install typescript $(VENV)/studio
+	python -m pytest -m languages tests/languages/test_typescript.py
+
+# The client for Go alone; packages come from the Go module proxy.
+test-go: install
+	python -m pytest -m languages tests/languages/test_go.py
+
+# The client for Java alone; packages come from Maven Central.
+test-java: install
+	python -m pytest -m languages tests/languages/test_java.py
 
 # Goes through every page of the studio in a real browser, Debian's package `chromium`, and looks with axe for what shuts
 # people out; about a minute.
@@ -145,26 +164,24 @@ test-processors: install
 	    qemu-x86_64 -cpu $$processor $(BIN)/python -m pytest -k short tests/unit/storage/embedders/test_reference_vectors.py || exit 1; \
 	done
 
-# Stubs for other languages, into examples/*/gen; docs/start/languages.md names what each needs.
-stubs-typescript: install examples/typescript/node_modules/.package-lock.json
+# The TypeScript client in clients/typescript, and the example that uses it.
+typescript: stubs-typescript examples/frameworks/vercel-ai/node_modules/.package-lock.json
+	cd clients/typescript && npm exec --offline -- tsc
+	cd examples/frameworks/vercel-ai && npm exec --offline -- tsc
+
+# Stubs for the TypeScript client, into clients/typescript/src/gen.
+stubs-typescript: install clients/typescript/node_modules/.package-lock.json
 	buf generate --template buf.gen.typescript.yaml --clean
 
-# The same for Go.
+# Stubs for Go, into clients/go/gen. They are committed, because a Go module is used as it lies in its repository.
 stubs-go: install
 	buf generate --template buf.gen.go.yaml --clean
-
-# The same for Java.
-stubs-java: install
-	buf generate --template buf.gen.java.yaml --clean
 
 # The packages of the example in Node.
 node: examples/node/node_modules/.package-lock.json
 
-examples/typescript/node_modules/.package-lock.json: examples/typescript/package-lock.json
-	cd examples/typescript && npm ci --silent --no-audit --no-fund
-
-examples/node/node_modules/.package-lock.json: examples/node/package-lock.json
-	cd examples/node && npm ci --silent --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --silent --no-audit --no-fund
 
 # Everything that is measured, beside its floors, into docs/bench/report.md. For example
 # `make bench ARGS="--parts appends --stores sqlite"`, or with ten minutes of mixed load `make bench ARGS="--soak 10"`.
@@ -308,4 +325,4 @@ format: install
 
 # Removes everything that make made.
 clean:
-	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/typescript/node_modules examples/*/gen examples/*/build
+	rm -rf $(VENV) build dist *.egg-info examples/node/node_modules examples/*/build clients/typescript/node_modules clients/typescript/build clients/typescript/src/gen examples/frameworks/vercel-ai/node_modules examples/frameworks/vercel-ai/build clients/java/target examples/java/target

@@ -33,11 +33,16 @@ if TYPE_CHECKING:
     from runekeep.client.sessions.messages import ToolPart as ToolPart
     from runekeep.client.sessions.session import AsyncSession as AsyncSession
     from runekeep.client.sessions.session import Session as Session
+    from runekeep.client.sessions.writer import Append as Append
+    from runekeep.client.sessions.writer import AsyncAppend as AsyncAppend
+    from runekeep.client.sessions.writer import AsyncWriter as AsyncWriter
+    from runekeep.client.sessions.writer import Writer as Writer
     from runekeep.client.sync_client import Client as Client
 
 _NAMES = {
     "runekeep.client.async_client": ("AsyncClient",),
     "runekeep.client.sessions.session": ("AsyncSession", "Session"),
+    "runekeep.client.sessions.writer": ("Append", "AsyncAppend", "AsyncWriter", "Writer"),
     "runekeep.client.memories.changes": ("DeleteMemory", "EditMemory", "PutMemory", "Replace"),
     "runekeep.client.sync_client": ("Client",),
     "runekeep.client.sessions.messages": ("ContextPart", "ImagePart", "Message", "Part", "TextPart", "ToolPart"),

@@ -42,6 +42,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec and "postgres" in callspec.params.values() and item.get_closest_marker("postgres_long"):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One for all tests, started by the first that asks; fails where there is no PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/reference and the files of deploy/, or checks that they are current.
+"""Writes the generated pages of docs/reference and other files, or checks that they are current.
 
 python -m docs.generate            write
 python -m docs.generate --check    exit 1 and name the files that differ
@@ -31,6 +31,8 @@ def pages() -> dict[str, str]:
         "docs/pictures/rooms.svg": rooms.picture(),
         "runekeep/http_api/openapi.json": openapi.description(),
         "deploy/service-config.json": methods.service_config(),
+        # A Go module holds the files that it embeds.
+        "clients/go/service-config.json": methods.service_config(),
     }
 
 

@@ -50,6 +50,8 @@ def page() -> str:
     lines = [_HEAD]
     lines += _methods(runekeep.Client, runekeep.AsyncClient, "client")
     lines += _methods(runekeep.Session, runekeep.AsyncSession, "session")
+    lines += _methods(runekeep.Writer, runekeep.AsyncWriter, "writer")
+    lines += _methods(runekeep.Append, runekeep.AsyncAppend, "append")
     lines += _methods(Admin, AsyncAdmin, "client.admin")
     names = [getattr(runekeep, name) for name in sorted(dir(runekeep)) if name[0].isupper()]
     plain = [one for one in names if isinstance(one, type) and dataclasses.is_dataclass(one)]
@@ -150,7 +152,7 @@ def _plain(text: str) -> str:
     text = re.sub(r"<(?:object|class) .*?>", "...", text)
     text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", text)
     text = re.sub(r"\bAsync(?:Generator|Iterator)\[(.*?)(?:, None)?\]", r"Iterator[\1]", text)
-    return re.sub(r"\bAsync(?=Client|Session|Admin)", "", text)
+    return re.sub(r"\bAsync(?=Client|Session|Admin|Writer|Append)", "", text)
 
 
 def _doc(of: Any) -> str:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from runekeep.client.connection.connection import Connection
 from runekeep.http_api.codecs import JsonCodec, ProtobufCodec
 from runekeep.http_api.forwarding import endpoint_of
-from runekeep.http_api.methods import path_of, served_methods
+from runekeep.http_api.methods import left_out_methods, path_of, served_methods
 from runekeep.http_api.settings import HttpSettings
 from runekeep.web.exposure import called_names, is_known_host, is_known_page
 
@@ -71,12 +71,14 @@ class _Calls(ConnectASGIApplication[None]):
 
 class _Guard:
     """Refuses what must not or cannot be forwarded: requests of web pages of other sites, which can reach a loopback
-    address, also by a name of their own; headers that are not ASCII; and gRPC, which needs HTTP/2."""
+    address, also by a name of their own; headers that are not ASCII; gRPC, which needs HTTP/2; and methods that take a
+    stream of requests, which HTTP/1.1 cannot carry while it is answered."""
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
         self._app = app
         self._names = called_names(settings)
         self._origins = frozenset(settings.origins)
+        self._left_out = frozenset(path_of(method) for method in left_out_methods())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refusal(scope) if scope["type"] == "http" else None
@@ -91,6 +93,9 @@ class _Guard:
             return JSONResponse({"code": "invalid_argument", "message": "a header has characters beyond ASCII"}, 400)
         if headers.get("content-type", "").startswith("application/grpc"):
             return PlainTextResponse("gRPC is served at the server's own address.\n", 415)
+        if scope["path"] in self._left_out:
+            what = f"{scope['path'][1:]} takes a stream of requests: call it over gRPC at the server's own address"
+            return JSONResponse({"code": "unimplemented", "message": what}, 501)
         return None
 
     def _is_known(self, headers: Headers) -> bool:

@@ -11,8 +11,16 @@ from runekeep.v1 import method_options_pb2
 def served_methods() -> Iterator[MethodDescriptor]:
     """Yields the methods for users, service by service, without those that take a stream of requests: JSON over HTTP
     is no way to send one. Those for extractors and operators are reached by gRPC alone."""
-    of_users = methods_for(method_options_pb2.AUDIENCE_USERS)
-    return (method for method in of_users if not method.client_streaming)
+    return (method for method in _of_users() if not method.client_streaming)
+
+
+def left_out_methods() -> Iterator[MethodDescriptor]:
+    """Yields the methods for users that take a stream of requests."""
+    return (method for method in _of_users() if method.client_streaming)
+
+
+def _of_users() -> Iterator[MethodDescriptor]:
+    return methods_for(method_options_pb2.AUDIENCE_USERS)
 
 
 def path_of(method: MethodDescriptor) -> str:

@@ -12,6 +12,7 @@ from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 from runekeep.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -712,6 +713,128 @@ class AddMessagesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddMessagesResponse: _TypeAlias = AddMessagesResponse  # noqa: Y015
+
+@_typing.final
+class StreamMessagesRequest(_message.Message):
+    """Request of StreamMessages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPENDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def appends(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddMessagesRequest]:
+        """In order. Each needs a `request_id`. Those that are ready at the same time may share a request; so may no more than
+        the window holds.
+        """
+
+    def __init__(
+        self,
+        *,
+        appends: _abc.Iterable[Global___AddMessagesRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends", b"appends"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamMessagesRequest: _TypeAlias = StreamMessagesRequest  # noqa: Y015
+
+@_typing.final
+class StreamMessagesResponse(_message.Message):
+    """Response of StreamMessages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def window(self) -> Global___AppendWindow:
+        """Only in the first response."""
+
+    @_builtins.property
+    def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppendAcknowledgement]:
+        """Appends that were served meanwhile, in any order."""
+
+    def __init__(
+        self,
+        *,
+        window: Global___AppendWindow | None = ...,
+        acknowledgements: _abc.Iterable[Global___AppendAcknowledgement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["window", b"window"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgements", b"acknowledgements", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamMessagesResponse: _TypeAlias = StreamMessagesResponse  # noqa: Y015
+
+@_typing.final
+class AppendWindow(_message.Message):
+    """How much of a stream may be unacknowledged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPENDS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REQUEST_BYTES_FIELD_NUMBER: _builtins.int
+    appends: _builtins.int
+    """Appends."""
+    bytes: _builtins.int
+    """Bytes of these appends together; a single larger one is taken when no other is unacknowledged."""
+    request_bytes: _builtins.int
+    """Bytes of the largest request. A larger one ends the stream."""
+    def __init__(
+        self,
+        *,
+        appends: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        request_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appends", b"appends", "bytes", b"bytes", "request_bytes", b"request_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppendWindow: _TypeAlias = AppendWindow  # noqa: Y015
+
+@_typing.final
+class AppendAcknowledgement(_message.Message):
+    """What became of an append of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Position of the append on its stream, from 1, counted over all requests."""
+    @_builtins.property
+    def added(self) -> Global___AddMessagesResponse:
+        """It is durable: the answer of AddMessages."""
+
+    @_builtins.property
+    def error(self) -> _status_pb2.Status:
+        """It is refused, and nothing of it is stored: the error of AddMessages."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        added: Global___AddMessagesResponse | None = ...,
+        error: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "error", b"error", "result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "error", b"error", "number", b"number", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["added", "error"]  # noqa: Y015
+    _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___AppendAcknowledgement: _TypeAlias = AppendAcknowledgement  # noqa: Y015
 
 @_typing.final
 class AddedMessage(_message.Message):

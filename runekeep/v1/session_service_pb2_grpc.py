@@ -70,6 +70,11 @@ class SessionServiceStub:
                 request_serializer=runekeep_dot_v1_dot_session__service__pb2.AddMessagesRequest.SerializeToString,
                 response_deserializer=runekeep_dot_v1_dot_session__service__pb2.AddMessagesResponse.FromString,
                 _registered_method=True)
+        self.StreamMessages = channel.stream_stream(
+                '/runekeep.v1.SessionService/StreamMessages',
+                request_serializer=runekeep_dot_v1_dot_session__service__pb2.StreamMessagesRequest.SerializeToString,
+                response_deserializer=runekeep_dot_v1_dot_session__service__pb2.StreamMessagesResponse.FromString,
+                _registered_method=True)
         self.ListMessages = channel.unary_unary(
                 '/runekeep.v1.SessionService/ListMessages',
                 request_serializer=runekeep_dot_v1_dot_session__service__pb2.ListMessagesRequest.SerializeToString,
@@ -151,6 +156,27 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StreamMessages(self, request_iterator, context):
+        """Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+        durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+        the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+        for each other.
+
+        Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+        the server reads on when there is room again.
+
+        Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+        second are limited as for AddMessages, but an append waits for its turn and is not refused.
+
+        Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+        RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+        same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+        and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListMessages(self, request, context):
         """Messages of a session, oldest first.
         """
@@ -224,6 +250,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.AddMessages,
                     request_deserializer=runekeep_dot_v1_dot_session__service__pb2.AddMessagesRequest.FromString,
                     response_serializer=runekeep_dot_v1_dot_session__service__pb2.AddMessagesResponse.SerializeToString,
+            ),
+            'StreamMessages': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamMessages,
+                    request_deserializer=runekeep_dot_v1_dot_session__service__pb2.StreamMessagesRequest.FromString,
+                    response_serializer=runekeep_dot_v1_dot_session__service__pb2.StreamMessagesResponse.SerializeToString,
             ),
             'ListMessages': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMessages,
@@ -441,6 +472,33 @@ class SessionService:
             '/runekeep.v1.SessionService/AddMessages',
             runekeep_dot_v1_dot_session__service__pb2.AddMessagesRequest.SerializeToString,
             runekeep_dot_v1_dot_session__service__pb2.AddMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamMessages(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/runekeep.v1.SessionService/StreamMessages',
+            runekeep_dot_v1_dot_session__service__pb2.StreamMessagesRequest.SerializeToString,
+            runekeep_dot_v1_dot_session__service__pb2.StreamMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

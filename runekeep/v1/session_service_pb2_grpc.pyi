@@ -49,6 +49,23 @@ class SessionServiceStub:
     """
     AddMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.AddMessagesRequest, _session_service_pb2.AddMessagesResponse]
     """Appends messages in order, all or none, durably before it answers."""
+    StreamMessages: _grpc.StreamStreamMultiCallable[_session_service_pb2.StreamMessagesRequest, _session_service_pb2.StreamMessagesResponse]
+    """Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+    durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+    the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+    for each other.
+
+    Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+    the server reads on when there is room again.
+
+    Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+    second are limited as for AddMessages, but an append waits for its turn and is not refused.
+
+    Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+    RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+    same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+    and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+    """
     ListMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]
     """Messages of a session, oldest first."""
     RecordUsage: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.RecordUsageRequest, _session_service_pb2.RecordUsageResponse]
@@ -83,6 +100,23 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     AddMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.AddMessagesRequest, _session_service_pb2.AddMessagesResponse]  # type: ignore[assignment]
     """Appends messages in order, all or none, durably before it answers."""
+    StreamMessages: _aio.StreamStreamMultiCallable[_session_service_pb2.StreamMessagesRequest, _session_service_pb2.StreamMessagesResponse]  # type: ignore[assignment]
+    """Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+    durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+    the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+    for each other.
+
+    Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+    the server reads on when there is room again.
+
+    Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+    second are limited as for AddMessages, but an append waits for its turn and is not refused.
+
+    Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+    RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+    same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+    and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+    """
     ListMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """Messages of a session, oldest first."""
     RecordUsage: _aio.UnaryUnaryMultiCallable[_session_service_pb2.RecordUsageRequest, _session_service_pb2.RecordUsageResponse]  # type: ignore[assignment]
@@ -156,6 +190,29 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.AddMessagesResponse, _abc.Awaitable[_session_service_pb2.AddMessagesResponse]]:
         """Appends messages in order, all or none, durably before it answers."""
+
+    @_abc_1.abstractmethod
+    def StreamMessages(
+        self,
+        request_iterator: _MaybeAsyncIterator[_session_service_pb2.StreamMessagesRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_service_pb2.StreamMessagesResponse], _abc.AsyncIterator[_session_service_pb2.StreamMessagesResponse]]:
+        """Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+        durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+        the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+        for each other.
+
+        Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+        the server reads on when there is room again.
+
+        Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+        second are limited as for AddMessages, but an append waits for its turn and is not refused.
+
+        Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+        RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+        same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+        and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+        """
 
     @_abc_1.abstractmethod
     def ListMessages(

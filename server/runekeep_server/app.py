@@ -72,7 +72,9 @@ class Service:
 class Lifecycle:
     """Hooks around serving, which the builders of services register."""
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: RequestBodies) -> None:
+        self.bodies = bodies
+        """Bounds what all calls of this server hold of their requests."""
         self.calls: CallParts | None = None
         """The steps before the services. None means those of the mode development."""
         self.probe: Probe | None = None
@@ -143,7 +145,7 @@ class App:
     def __init__(self, settings: Settings, services_factory: ServicesFactory) -> None:
         self._settings = settings
         self._services_factory = services_factory
-        self._lifecycle = Lifecycle()
+        self._lifecycle = Lifecycle(RequestBodies(settings))
         self._health = Health()
         self._follower: Follower | None = None
         self._servers: list[grpc.aio.Server] = []
@@ -154,9 +156,8 @@ class App:
     async def start(self) -> None:
         """Starts to serve. Raises StartError, and whatever the factory raises; then everything that was opened is
         closed."""
-        bodies = RequestBodies(self._settings)
         addresses = [address for address in (self._settings.address, self._settings.internal_address) if address]
-        chains = [CallChain(self._settings, bodies) for _ in addresses]
+        chains = [CallChain(self._settings, self._lifecycle.bodies) for _ in addresses]
         options = channel_options(self._settings)
         self._servers = [grpc.aio.server(interceptors=[chain], options=options) for chain in chains]
         with contextlib.ExitStack() as sockets:

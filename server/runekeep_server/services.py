@@ -35,6 +35,8 @@ from runekeep_server.memories.service import MemoryService
 from runekeep_server.proposals.service import ProposalService
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.rpc.limits import Limits
+from runekeep_server.sessions.append_streams import AppendStreams
+from runekeep_server.sessions.appending import Appending
 from runekeep_server.sessions.auto_commit import IdleCommits
 from runekeep_server.sessions.commits import Commits
 from runekeep_server.sessions.service import SessionService
@@ -211,6 +213,8 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
                 store.relay.heard(subject)
 
     commits = Commits(registry, settings, committed)
+    appending = Appending(store, settings, commits)
+    append_streams = AppendStreams(appending, limits, lifecycle.bodies, settings)
     idle_commits = IdleCommits(store.database, commits, settings.poll_seconds)
     await store.all_spaces.listen(heard)
     lifecycle.probe = store.probe
@@ -220,6 +224,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     lifecycle.on_start(idle_commits.start)
     lifecycle.on_drain(extraction.drain)
     lifecycle.on_drain(watchers.drain)
+    lifecycle.on_drain(append_streams.drain)
     lifecycle.on_close(accounts.close)
     lifecycle.on_close(extraction.close)
     lifecycle.on_close(watchers.close)
@@ -247,7 +252,7 @@ async def build_services(settings: Settings, lifecycle: Lifecycle) -> Sequence[S
     return [
         Service(
             session_service_pb2_grpc.add_SessionServiceServicer_to_server,
-            SessionService(store, settings, commits, cancelled=extraction.cancel),
+            SessionService(store, settings, commits, appending, append_streams, cancelled=extraction.cancel),
             "runekeep.v1.SessionService",
         ),
         Service(

@@ -21,6 +21,8 @@ from tests.bench.parts.appends import WAYS
 from tests.support.server_process import ROOT
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.long
+
 SECONDS = 200.0
 MARK = "BENCH_TEST_RUN"
 """A variable that all processes of one run inherit, by which they are found wherever they are."""

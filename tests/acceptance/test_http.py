@@ -1,10 +1,9 @@
 """`runekeep http` before a real server: JSON as curl sends it, protobuf, streams, errors, keys, and foreign pages."""
 
 import json
+import signal
 import struct
-import subprocess
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ import pytest
 from runekeep.http_api.methods import path_of, served_methods
 from runekeep.v1 import admin_service_pb2 as wire
 from runekeep.v1 import session_service_pb2
-from tests.acceptance.processes import Processes, environment
+from tests.acceptance.processes import Processes, environment, processes
+from tests.support.callers import unique
+from tests.support.fork_server import run_module
 from tests.support.keys import KEYED, Operator
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess
@@ -23,17 +24,23 @@ from tests.support.serving import serving
 from tests.support.waiting import until
 
 SESSIONS, TASKS = "runekeep.v1.SessionService", "runekeep.v1.TaskService"
-ANN = {"x-runekeep-user": "ann"}
 HELLO = {"role": "ROLE_USER", "parts": [{"text": {"text": "I live in Lisbon."}}]}
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Processes, str]]:
+    """A server in development mode, and the URL of HTTP in front of it."""
+    with processes(tmp_path_factory.mktemp("http")) as fleet:
+        fleet.server(RUNEKEEP_EMBEDDER="none")
+        with serving("http", "--address", fleet.address, "--allow-origin", "https://app.example.com") as url:
+            yield fleet, url
+
+
 @pytest.fixture
-async def http(fleet: Processes) -> AsyncIterator[httpx2.AsyncClient]:
-    """Calls of one user of a server in development mode."""
-    fleet.server(RUNEKEEP_EMBEDDER="none")
-    with serving("http", "--address", fleet.address, "--allow-origin", "https://app.example.com") as url:
-        async with httpx2.AsyncClient(base_url=url, headers=ANN) as client:
-            yield client
+async def http(served: tuple[Processes, str]) -> AsyncIterator[httpx2.AsyncClient]:
+    """Calls of a user of the test's own."""
+    async with httpx2.AsyncClient(base_url=served[1], headers={"x-runekeep-user": unique("user")}) as client:
+        yield client
 
 
 async def committed(http: httpx2.AsyncClient) -> str:
@@ -76,9 +83,9 @@ async def test_what_was_added_as_json_is_read_as_json_and_as_protobuf(http: http
     assert [one.id for one in read.messages] == [one["id"] for one in listed.json()["messages"]]
 
 
-async def test_a_task_is_followed_to_its_end(http: httpx2.AsyncClient, fleet: Processes) -> None:
+async def test_a_task_is_followed_to_its_end(http: httpx2.AsyncClient, served: tuple[Processes, str]) -> None:
     task = await committed(http)
-    fleet.extractor("w1")
+    worker = served[0].extractor("w1")
 
     answer = await http.post(
         f"{TASKS}/WatchTask",
@@ -87,10 +94,19 @@ async def test_a_task_is_followed_to_its_end(http: httpx2.AsyncClient, fleet: Pr
         timeout=60,
     )
 
+    # Commits of the other tests stay open.
+    worker.send_signal(signal.SIGTERM)
     messages = envelopes(answer.content)
     assert messages[-1] == (2, {}), "the last envelope says that the stream ended, and how"
     assert messages[0][1]["snapshot"]["taskId"] == task
     assert messages[-2][1]["ended"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.parametrize("path", [f"{SESSIONS}/StreamMessages", "runekeep.v1.SpaceService/ImportSpace"])
+async def test_a_method_that_takes_a_stream_says_where_it_is_served(http: httpx2.AsyncClient, path: str) -> None:
+    answer = await http.post(path, content=envelope({}), headers={"content-type": "application/connect+json"})
+    assert answer.status_code == 501 and answer.json()["code"] == "unimplemented"
+    assert path in answer.json()["message"] and "gRPC" in answer.json()["message"]
 
 
 async def test_an_error_of_a_stream_is_its_last_envelope(http: httpx2.AsyncClient) -> None:
@@ -155,7 +171,7 @@ def test_a_server_that_is_away_is_unavailable_and_used_again(tmp_path: Path) -> 
     try:
         with (
             serving("http", "--address", address) as url,
-            httpx2.Client(base_url=url, headers=ANN, timeout=30) as http,
+            httpx2.Client(base_url=url, headers={"x-runekeep-user": "ann"}, timeout=30) as http,
         ):
 
             def call() -> httpx2.Response:
@@ -218,13 +234,7 @@ async def test_headers_that_cannot_be_forwarded_are_refused_or_left_out(
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
 )
 def test_a_start_that_cannot_serve_ends_with_status_2(options: tuple[str, ...], word: str) -> None:
-    refused = subprocess.run(
-        [sys.executable, "-m", "runekeep", "http", "--listen", "127.0.0.1:0", *options],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    refused = run_module("runekeep", "http", "--listen", "127.0.0.1:0", *options, environment=environment())
 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert word in refused.stderr and "Traceback" not in refused.stderr

@@ -10,12 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ERRORS = ROOT / "server" / "runekeep_server" / "protocol" / "errors.py"
 PAGE = ROOT / "docs" / "start" / "languages.md"
-EXAMPLES = ROOT / "examples"
-TOURS = {
-    "node": "*.js",
-    "typescript": "src/*.ts",
-    "go": "tour/*.go",
-    "java": "src/dev/runekeep/tour/*.java",
+SOURCES = {
+    "node": "examples/node/*.js",
+    "typescript": "clients/typescript/src/*.ts",
+    "go": "clients/go/transport.go",
+    "java": "clients/java/src/main/java/dev/runekeep/client/*.java",
 }
 
 
@@ -48,7 +47,8 @@ def test_the_details_of_errors_are_those_that_the_server_makes() -> None:
     assert rows("Errors") == made
 
 
-@pytest.mark.parametrize("language", TOURS)
-def test_the_variables_are_those_that_an_example_reads(language: str) -> None:
-    text = "".join(file.read_text() for file in (EXAMPLES / language).glob(TOURS[language]))
-    assert rows("Keys and TLS") == set(re.findall(r"RUNEKEEP_[A-Z]+(?:_[A-Z]+)*", text))
+@pytest.mark.parametrize("language", SOURCES)
+def test_the_variables_are_those_that_a_client_reads(language: str) -> None:
+    text = "".join(file.read_text() for file in ROOT.glob(SOURCES[language]))
+    named = set(re.findall(r"RUNEKEEP_[A-Z]+(?:_[A-Z]+)*", text))
+    assert named - {"RUNEKEEP_ADDRESS"} == rows("Keys and TLS")

@@ -23,6 +23,8 @@ from tests.bench.public.state import FILE
 from tests.doubles.messages_api import Behaviour, MessagesApi, Request, Response, answer, error, held
 from tests.support.server_process import ROOT
 
+pytestmark = pytest.mark.long
+
 SAMPLES = Path(beam.__file__).parent / "samples"
 LOCOMO = ROOT.parent / "shared" / "data" / "locomo-dev.json"
 SECONDS = 240.0

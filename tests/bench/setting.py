@@ -112,6 +112,10 @@ class Setting:
         """A client process."""
         return process.load()
 
+    def append_streams(self) -> contextlib.AbstractAsyncContextManager[process.Streams]:
+        """A client process whose clients keep streams of appends."""
+        return process.append_streams()
+
     def echo(self) -> contextlib.AbstractAsyncContextManager[process.Echo]:
         """A bare server, in a process of its own."""
         return process.echo()

@@ -15,9 +15,10 @@ from runekeep.v1 import memory_service_pb2 as memory_pb
 from runekeep.v1 import session_service_pb2 as session_pb
 from runekeep.v1 import task_service_pb2 as task_pb
 from runekeep.v1 import turn_memory_service_pb2 as turn_pb
-from tests.crash.clients import AGAIN, PATIENCE_SECONDS, Client, Doors
+from tests.crash.clients import AGAIN, CALL_SECONDS, PATIENCE_SECONDS, Client, Doors
 from tests.crash.history import LEDGERS, Commit, History, Reading, Sight, Space, Turn, Way, digest, ids_of, own_words
 from tests.crash.model import said
+from tests.support.append_streams import OpenStream
 from tests.support.callers import Caller, policy, used_tool
 from tests.support.callers import said as message
 from tests.support.turn_calls import in_turn, signal
@@ -35,6 +36,8 @@ AHEAD = 2
 """Commits that a writer leaves open before it waits for the oldest of them."""
 BIG_EVERY = 2
 """One commit in so many has an output of several chunks, and a message with a large tool output."""
+BY_STREAM = 0.5
+"""Share of the talks that are appended by stream, both appends before the first is acknowledged."""
 TOOL_CHARACTERS = 30_000
 TARGETS = 10
 """Searches look for one of so many newest commits: some are open, some were just applied."""
@@ -165,6 +168,9 @@ class Load:
             # Its output is kept apart from the message, and put together again by whichever server is asked.
             messages.append(used_tool(f"tool-{id}", f"{id} {'output ' * (TOOL_CHARACTERS // 7)}", id=f"{id}-tool"))
         cut = client.chance.randint(0, len(messages) - 1)
+        if client.chance.random() < BY_STREAM:
+            groups = [[in_turn(id, one) for one in some] for some in (messages[:cut], messages[cut:]) if some]
+            return time.monotonic(), await append_by_stream(client, session, groups)
         if cut:
             await append(client, session, [in_turn(id, one) for one in messages[:cut]])
         return time.monotonic(), await append(client, session, [in_turn(id, one) for one in messages[cut:]])
@@ -320,6 +326,31 @@ async def append(client: Client, session: str, messages: list[Any]) -> Any:
     answer = await client.send("sessions", "AddMessages", request)
     note(client, session, messages)
     return answer
+
+
+async def append_by_stream(client: Client, session: str, groups: list[list[Any]]) -> Any:
+    """Appends each group by a stream, and by further ones until all are acknowledged. Gives the last answer."""
+    requests = [
+        session_pb.AddMessagesRequest(session=session, messages=messages, request_id=str(uuid4()))
+        for messages in groups
+    ]
+    answers: list[Any] = []
+
+    async def call(caller: Caller) -> None:
+        left = requests[len(answers) :]
+        async with OpenStream.of(caller, CALL_SECONDS) as stream:
+            for one in left:
+                await stream.send(one)
+            for number in range(1, len(left) + 1):
+                answer = await stream.answer(number)
+                if not answer.HasField("added"):
+                    client.history.faults.append(f"an append by stream was answered {answer.error.message}")
+                answers.append(answer.added)
+
+    await client.insist("StreamMessages", call)
+    for messages in groups:
+        note(client, session, messages)
+    return answers[-1]
 
 
 def note(client: Client, session: str, messages: list[Any]) -> None:

@@ -84,9 +84,11 @@ class ChatApi(ModelApi):
     """The server; its URL is for OPENAI_BASE_URL.
 
     `structured_output`, `json_mode`, `tools`: False complains about them, None takes them in silence and does nothing.
+    `bounds`: the same for bounds in a schema.
     `images`: False complains about them as OpenAI does. `limit`: the name of the answer's limit that it takes.
-    `thinks`: tokens that its model thinks before it answers. `counts_usage`: whether answers say what they cost.
-    `streams`: whether it streams when asked to; False complains, None ignores the wish.
+    `thinks`: tokens that its model thinks before it answers. `room`: tokens of its context that are left for an answer.
+    `counts_usage`: whether answers say what they cost. `streams`: whether it streams when asked to; False complains,
+    None ignores the wish.
     """
 
     request_class = _Request
@@ -97,21 +99,25 @@ class ChatApi(ModelApi):
         self,
         *,
         structured_output: bool | None = True,
+        bounds: bool | None = False,
         json_mode: bool = True,
         tools: bool | None = True,
         images: bool = True,
         limit: str = "max_tokens",
         thinks: int = 0,
+        room: int = 1 << 20,
         counts_usage: bool = True,
         streams: bool | None = None,
     ) -> None:
         super().__init__()
         self._structured_output = structured_output
+        self._bounds = bounds
         self._json_mode = json_mode
         self._tools = tools
         self._images = images
         self._limit = limit
         self._thinks = thinks
+        self._room = room
         self._counts_usage = counts_usage
         self._streams = streams
 
@@ -155,7 +161,7 @@ class ChatApi(ModelApi):
         if form.get("type") == "json_schema":
             if self._structured_output is False:
                 yield "response_format", "Invalid parameter: 'response_format' of type 'json_schema' is not supported."
-            yield from _wrong_schema(form["json_schema"])
+            yield from _wrong_schema(form["json_schema"], takes_bounds=self._bounds is not False)
         if form.get("type") == "json_object":
             if not self._json_mode:
                 yield None, "unknown field response_format: json mode is not there"
@@ -191,7 +197,8 @@ class ChatApi(ModelApi):
     def _probed(self, request: Request) -> Behaviour:
         form = (request.body.get("response_format") or {}).get("type")
         if form == "json_schema" and self._structured_output:
-            return answer({"number": 1})
+            counted = ["one", "two", "three", "four"]
+            return answer({"number": 1, "words": counted[:2] if self._bounds else counted})
         if "tools" in request.body and self._tools:
             return tool_calls((TOOL.name, {"word": "tea"}))
         return answer("Hello!")
@@ -199,6 +206,8 @@ class ChatApi(ModelApi):
     def _usage(self, request: Request, completion: Mapping[str, Any]) -> dict[str, Any]:
         prompt = len(json.dumps(request.body)) // CHARACTERS_PER_TOKEN
         said = len(json.dumps(completion["choices"])) // CHARACTERS_PER_TOKEN + self._thinks
+        if completion["choices"][0]["finish_reason"] == "length":
+            said = min(request.body[self._limit], self._room)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": said,
@@ -208,12 +217,12 @@ class ChatApi(ModelApi):
         }
 
 
-def _wrong_schema(form: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
+def _wrong_schema(form: Mapping[str, Any], *, takes_bounds: bool) -> Iterator[tuple[str | None, str]]:
     """The limits of strict schemas, as OpenAI documents them."""
     if not form.get("name") or not form.get("strict"):
         yield "response_format", "Missing required parameter: 'response_format.json_schema.name'."
     for node in _nodes(form["schema"]):
-        if _BOUNDS & node.keys():
+        if _BOUNDS & node.keys() and not takes_bounds:
             yield "response_format", f"Invalid schema for response_format: {min(_BOUNDS & node.keys())}"
         if node.get("type") == "object":
             if node.get("additionalProperties") is not False:

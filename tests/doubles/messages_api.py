@@ -213,7 +213,9 @@ class MessagesApi(ModelApi):
             "input_tokens": whole // CHARACTERS_PER_TOKEN + (0 if marked else tokens),
             "cache_creation_input_tokens": tokens if marked and not hit else 0,
             "cache_read_input_tokens": tokens if hit else 0,
-            "output_tokens": len(json.dumps(message["content"])) // CHARACTERS_PER_TOKEN + 1,
+            "output_tokens": request.body["max_tokens"]
+            if message["stop_reason"] == "max_tokens"
+            else len(json.dumps(message["content"])) // CHARACTERS_PER_TOKEN + 1,
         }
 
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -53,6 +54,20 @@ async def test_fastembed_runs_a_known_and_an_unknown_model_from_a_folder(
     finally:
         await ours.close()
         await theirs.close()
+
+
+async def test_one_model_runs_in_two_ways_while_the_embedder_is_changed(folder: Path, no_network: None) -> None:
+    described = EmbeddingOptions(model="acme/minilm-of-two-kinds", dimension=384, path=folder)
+    by_mean, by_first = (
+        open_embedder("fastembed", options=replace(described, pooling=pooling)) for pooling in ("mean", "cls")
+    )
+    assert by_mean is not None and by_first is not None and by_mean.model != by_first.model
+    try:
+        (mean,), (first,) = await by_mean.embed(SAID[:1], bulk=True), await by_first.embed(SAID[:1], bulk=True)
+        assert cosine(mean, first) < 0.98
+    finally:
+        await by_mean.close()
+        await by_first.close()
 
 
 @pytest.mark.parametrize(

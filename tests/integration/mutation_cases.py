@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from runekeep.contract import SERVICES, methods_for
+from runekeep.contract import methods_for
 from runekeep.v1 import (
     history_service_pb2,
     memory_service_pb2,
@@ -57,7 +57,10 @@ from tests.support.callers import STUBS, Caller, said
 from tests.support.turn_calls import submit, talk
 from tests.support.turns import bucketed, fingerprint, react, select
 
-METHODS: dict[str, MethodDescriptor] = {method.name: method for service in SERVICES for method in service.methods}
+METHODS: dict[str, MethodDescriptor] = {
+    method.name: method
+    for method in methods_for(method_options_pb2.AUDIENCE_USERS, method_options_pb2.AUDIENCE_WORKERS)
+}
 OF_WORKERS = {method.name for method in methods_for(method_options_pb2.AUDIENCE_WORKERS)}
 TASK, TURN = task_service_pb2, turn_memory_service_pb2
 

@@ -11,7 +11,7 @@ import pytest
 
 from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_server.doctor.__main__ import main as examine
-from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure
+from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
 from tests.doubles.rerank_api import RerankApi
 from tests.integration.test_remote_embedder import commit, dependency
 from tests.support.callers import Caller
@@ -112,6 +112,10 @@ def test_the_doctor_tries_each_endpoint_and_lists_where_texts_go_by_account(
         for name, value in settings(own, default, own_rerank, rerank, key).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("RUNEKEEP_RERANK__URL", "")
+        # They load their model at the first text.
+        monkeypatch.setenv("RUNEKEEP_EMBEDDING__QUERY_SECONDS", "0.5")
+        for api in (own, default):
+            api.script(late(1.5))
         found = checks()
         assert [state for state, _ in found["embedder.account.acme"] + found["embedder.loads"]] == ["ok", "ok"]
         assert found["reranker.account.acme"][0][0] == "ok" and "reranker.answers" not in found
@@ -123,6 +127,12 @@ def test_the_doctor_tries_each_endpoint_and_lists_where_texts_go_by_account(
             " (`account_endpoints.acme.rerank`)",
         ]
 
+        default.otherwise = failure(401)
+        found = checks()
+        assert [state for state, _ in found["embedder.account.acme"] + found["embedder.loads"]] == ["ok", "problem"]
+        assert "its model was not compared" in found["embedder.account.acme"][0][1]
+
+        default.otherwise = answer()
         own.otherwise = answer(vector_of=lambda text: [1.0, *[0.0] * (DIMENSION - 1)])
         own_rerank.otherwise = own_rerank.failure(401)
         found = checks()

@@ -19,6 +19,8 @@ from tests.support.exports import exported, imported
 from tests.support.keys import KEYED, Operator, in_store
 from tests.support.server_process import ServerProcess
 
+pytestmark = pytest.mark.postgres_long
+
 Servers = Callable[..., ServerProcess]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -12,6 +12,8 @@ from tests.support.callers import CALLED, Caller, policy, said
 from tests.support.changes import put, written
 from tests.support.worker import Worker, delete, edit, write
 
+pytestmark = pytest.mark.postgres_long
+
 COMPLETED, ERROR = common_pb2.TOOL_STATUS_COMPLETED, common_pb2.TOOL_STATUS_ERROR
 PENDING = common_pb2.TOOL_STATUS_PENDING
 GREP, LS, DIG = "memories/tools/grep.md", "memories/tools/ls.md", "memories/skills/dig.md"

@@ -19,6 +19,8 @@ from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, edit, write
 
+pytestmark = pytest.mark.postgres_long
+
 TEA = "viking://user/memories/preferences/Tea.md"
 TOOL = "viking://user/memories/tools/grep.md"
 GUIDE = "## Guidelines\nBe brief.\n### Good Cases\n-\n### Bad Cases\n-"

@@ -13,6 +13,8 @@ from tests.support.callers import Caller, said
 from tests.support.changes import put, remove, written
 from tests.support.server_process import ServerProcess
 
+pytestmark = pytest.mark.postgres_long
+
 IMAGE = common_pb2.Message(
     id="image",
     role=common_pb2.ROLE_USER,

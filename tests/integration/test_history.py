@@ -18,6 +18,8 @@ from tests.support.changes import change, put, remove, written
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, delete, edit, write
 
+pytestmark = pytest.mark.postgres_long
+
 TEA = "viking://user/memories/preferences/Tea.md"
 BREAD = "viking://user/memories/preferences/Bread.md"
 TOOL = "viking://user/memories/tools/grep.md"

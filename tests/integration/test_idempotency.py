@@ -73,11 +73,13 @@ async def channels(server: ServerProcess, number: int) -> AsyncIterator[list[grp
 
 
 def test_what_changes_something_and_has_no_request_id_is_the_work_of_workers() -> None:
-    """Theirs is fenced by leases instead. An import has its id in the first message of its stream, see test_export."""
+    """Theirs is fenced by leases instead. An import has its id in the first message of its stream, see test_export; an
+    append of a stream has one of its own, see test_append_streams."""
     without = {name for name, method in METHODS.items() if not has_request_id(method)}
     assert {name for name in without if not name.startswith(READS)} == {
         *(name for name in OF_WORKERS if not name.startswith(READS)),
         "ImportSpace",
+        "StreamMessages",
     }
     assert not OF_WORKERS & set(MUTATIONS)
     assert not [name for name in MUTATIONS if name.startswith(READS)]

@@ -20,6 +20,8 @@ from tests.support.keys import ADMIN_KEY, KEYED, WORKER_KEY, Metadata, Operator,
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker
 
+pytestmark = pytest.mark.postgres_long
+
 DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 AUDIENCES = {"ExtractorService": "workers", "AdminService": "admins"}
 MAY = {"user": "users", "account": "users", "admin": "admins", "worker": "workers"}

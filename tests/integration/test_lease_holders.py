@@ -16,6 +16,8 @@ from tests.support.keys import KEYED, WORKER_KEY, Operator, in_store, sending
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
 
+pytestmark = pytest.mark.postgres_long
+
 SECRET = "the word is heliotrope"
 OWN = write("preferences", topic="Tea", content="Likes green tea.")
 HIJACK = write("preferences", topic="Hijack", content="Was here.")

@@ -17,6 +17,8 @@ from tests.support.exports import entries, exported, imported, sealed
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, delete, edit, value, write
 
+pytestmark = pytest.mark.postgres_long
+
 Servers = Callable[..., ServerProcess]
 ALL, DESTRUCTIVE = common_pb2.REVIEW_MODE_ALL, common_pb2.REVIEW_MODE_DESTRUCTIVE
 OPEN, ACCEPTED, REFUSED = pb.DECISION_STATE_OPEN, pb.DECISION_STATE_ACCEPTED, pb.DECISION_STATE_REFUSED

@@ -25,6 +25,8 @@ from tests.support.fork_server import run_module
 from tests.support.server_process import ROOT, ServerProcess
 from tests.support.worker import Worker, write
 
+pytestmark = pytest.mark.postgres_long
+
 MINILM = {"RUNEKEEP_EMBEDDER": "minilm"}
 QUERY = "mountains"
 MEMORIES, MESSAGES = 40, 30

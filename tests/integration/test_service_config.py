@@ -21,6 +21,7 @@ WITH_CONFIG = [("grpc.service_config", TEXT)]
 NOT_REPEATED = {
     # Streams are taken up where they broke, by those who know where that was.
     "TaskService/WatchTask",
+    "SessionService/StreamMessages",
     # It costs money each time.
     "MemoryService/AskMemory",
     "SpaceService/ExportSpace",

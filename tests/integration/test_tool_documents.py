@@ -16,6 +16,8 @@ from tests.support.callers import Caller, failure, said
 from tests.support.exports import exported, imported
 from tests.support.worker import Worker
 
+pytestmark = pytest.mark.postgres_long
+
 COMPLETED, ERROR = common_pb2.TOOL_STATUS_COMPLETED, common_pb2.TOOL_STATUS_ERROR
 PENDING = common_pb2.TOOL_STATUS_PENDING
 LONG = "a line of output\n" * 2000

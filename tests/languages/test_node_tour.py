@@ -70,3 +70,11 @@ def test_node_never_sends_a_key_in_plain_text_to_another_machine() -> None:
     )
     assert ended.returncode == 1 and not ended.stdout
     assert "a key is not sent in plain text" in ended.stderr
+
+
+async def test_node_needs_no_key_in_development_mode(tmp_path: Path) -> None:
+    with processes(tmp_path) as fleet:
+        fleet.server()
+        steps = await broken_tour(fleet, ["node", "tour.js"], NODE)
+    assert steps[0]["uri"].startswith("viking://user/node-tour/sessions/")
+    assert steps[-1]["step"] == "erased"

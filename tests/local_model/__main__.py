@@ -1,8 +1,8 @@
 """The whole pipeline against a real small model on this machine: `make test-local-model`.
 
 One commit through the Messages API as llama.cpp serves it, without structured output, one with a shim that adds it, and
-one through the Chat Completions API, where llama.cpp has structured output. In the last run llama.cpp is the embedder
-too, and is killed and started again.
+one through the Chat Completions API, where llama.cpp has structured output. In the run `outage` llama.cpp is killed
+amid its answer to a commit and started again. In the last run it is the embedder too.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.acceptance.processes import processes
-from tests.local_model import commit, embeddings
+from tests.local_model import commit, embeddings, outage
 from tests.local_model.model import NAME, model_server
 from tests.local_model.shim import Shim
 
@@ -22,18 +22,23 @@ COMMITS = {
     "chat": ("the Chat Completions API as llama.cpp serves it", True),
 }
 """By name: what the model is asked through, and whether that has structured output."""
-EMBEDDINGS = "embeddings"
+FURTHER = {
+    "outage": ("behind /v1/chat/completions of llama.cpp, which is killed amid its answer", outage.run),
+    "embeddings": ("behind /v1/chat/completions and /v1/embeddings of llama.cpp", embeddings.run),
+}
+"""By name: what is printed above a run, and the run."""
 
 
 def main(names: Sequence[str]) -> int:
-    for name in names or (*COMMITS, EMBEDDINGS):
+    for name in names or (*COMMITS, *FURTHER):
         with (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
             processes(Path(directory)) as fleet,
         ):
-            if name == EMBEDDINGS:
-                print(f"\n== {NAME} behind /v1/chat/completions and /v1/embeddings of llama.cpp", flush=True)
-                embeddings.run(fleet)
+            if name in FURTHER:
+                title, run = FURTHER[name]
+                print(f"\n== {NAME} {title}", flush=True)
+                run(fleet)
                 continue
             title, structured = COMMITS[name]
             print(f"\n== {NAME} through {title}", flush=True)

@@ -101,6 +101,14 @@ def memories(client: Client) -> list[Mapping[str, Any]]:
 
 def show(task: Mapping[str, Any], shim: Shim, seconds: float) -> None:
     """What came out, in full."""
+    show_result(task, seconds)
+    for number, one in enumerate(shim.exchanges, 1):
+        form = "held to a schema" if one.constrained else "free"
+        show_answer(f"answer {number} ({form}, {one.stop_reason}, {one.usage['output_tokens']} tokens)", one.text)
+
+
+def show_result(task: Mapping[str, Any], seconds: float) -> None:
+    """How it ended."""
     print(f"task: {task['status']} after {task['attempt']} attempts, {seconds:.0f} s")
     if task["error"]:
         print(f"error: {json.dumps(task['error'], ensure_ascii=False)}")
@@ -108,8 +116,10 @@ def show(task: Mapping[str, Any], shim: Shim, seconds: float) -> None:
         result = task["result"]
         print(f"outcome: {result['outcome']}; dropped items: {result['dropped_items']}")
         print(f"memories: {json.dumps(result['memories_extracted'])}")
-    for number, one in enumerate(shim.exchanges, 1):
-        form = "held to a schema" if one.constrained else "free"
-        print(f"answer {number} ({form}, {one.stop_reason}, {one.usage['output_tokens']} tokens):")
-        more = f"\n[{len(one.text) - SHOWN} characters more]" if len(one.text) > SHOWN else ""
-        print(textwrap.indent(one.text[:SHOWN] + more, "  | ", lambda line: True))
+
+
+def show_answer(title: str, text: str) -> None:
+    """What the model said, or its beginning."""
+    print(f"{title}:")
+    more = f"\n[{len(text) - SHOWN} characters more]" if len(text) > SHOWN else ""
+    print(textwrap.indent(text[:SHOWN] + more, "  | ", lambda line: True), flush=True)

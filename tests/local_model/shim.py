@@ -1,8 +1,7 @@
 """Stands between the extractor and a model server, and notes what the model answered.
 
 The Messages API of llama.cpp has no structured output. With `structured` the shim adds it: an `output_config.format`
-becomes a completion that is constrained to the JSON schema. Chat completions get `fields` and pass through otherwise
-unchanged. While the model server is away the shim answers 502, as a gateway does.
+becomes a completion that is constrained to the JSON schema. Chat completions pass through unchanged.
 """
 
 import http.client
@@ -37,7 +36,6 @@ class Shim:
 
     model: str
     structured: bool
-    fields: Mapping[str, Any] = field(default_factory=dict)
     exchanges: list[Exchange] = field(default_factory=list)
     url: str = ""
 
@@ -66,8 +64,7 @@ class Shim:
             status, completion = _post(f"{self.model}/v1/chat/completions", _as_completion(body, form["schema"]))
             reply = _as_message(completion) if status == 200 else completion
         else:
-            added = self.fields if path == "/v1/chat/completions" else {}
-            status, reply = _post(self.model + path, {**body, **added})
+            status, reply = _post(self.model + path, body)
         if status == 200 and path == "/v1/messages":
             text = "".join(block.get("text", "") for block in reply["content"])
             self.exchanges.append(Exchange(constrained, text, reply["stop_reason"], reply["usage"]))

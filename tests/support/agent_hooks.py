@@ -4,7 +4,6 @@ import json
 import shlex
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from runekeep.hooks.agents import AGENTS
 from runekeep.hooks.running import Caller
 from runekeep.hooks.state import HookState
 from tests.acceptance.processes import environment
+from tests.support.fork_server import run_module
 from tests.support.waiting import until
 
 TRANSCRIPTS = Path(__file__).parent / "agent_transcripts"
@@ -48,13 +48,8 @@ class CodingAgent:
         return self.home / names[self.name]
 
     def install(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "runekeep", "install", self.name, *options],
-            env=environment(self._variables),
-            capture_output=True,
-            text=True,
-            timeout=HOOK_SECONDS,
-            check=False,
+        return run_module(
+            "runekeep", "install", self.name, *options, environment=environment(self._variables), timeout=HOOK_SECONDS
         )
 
     def command(self, event: str, *options: str) -> str:

@@ -110,6 +110,12 @@ async def victimized(caller: Caller, workers: grpc.aio.Channel) -> AsyncIterator
 
 Attempts = Callable[[Victim], Sequence[Message]]
 
+DOCUMENTS = (
+    "memories/preferences/Music.md",
+    f"peers/{SECRET}/memories/preferences/Music.md",
+    "memories/preferences/.overview.md",
+)
+
 TABLE: dict[str, Attempts] = {
     # Sessions
     # The id is free in the stranger's own space: an own session, with nothing in it.
@@ -141,14 +147,7 @@ TABLE: dict[str, Attempts] = {
     "RecordUsage": lambda v: [
         session_service_pb2.RecordUsageRequest(session=v.session, context_uris=[v.uri("memories/profile.md")])
     ],
-}
-
-DOCUMENTS = (
-    "memories/preferences/Music.md",
-    f"peers/{SECRET}/memories/preferences/Music.md",
-    "memories/preferences/.overview.md",
-)
-MEMORIES: dict[str, Attempts] = {
+    # Memories
     "GetMemory": lambda v: [memory_service_pb2.GetMemoryRequest(uri=v.uri(path), version=1) for path in DOCUMENTS],
     "ReadDocument": lambda v: [
         memory_service_pb2.ReadDocumentRequest(uri=uri)
@@ -290,7 +289,7 @@ OWN_PLACES = {
 REFUSED = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT)
 
 # Streams of the caller's own alone: see test_export.
-STREAMS = {"ExportSpace", "ImportSpace"}
+STREAMS = {"ExportSpace", "ImportSpace", "StreamMessages"}
 # In development mode everybody may act for all users of an account: see test_users and test_copy_user.
 OF_ACCOUNT = {"CopyUser", "ListUsers"}
 # See test_turn_tenants.

@@ -14,7 +14,7 @@ from dataclasses import field as member
 from functools import lru_cache
 from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -42,6 +42,15 @@ def _said(value: object) -> str:
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 Said = Annotated[str, BeforeValidator(_said)]
 Lines = list[str]
+
+# Bounds that the schema of a shorter answer has, in characters and entries: a model that repeats itself without end
+# then ends. Longer values are read too.
+_PHRASE: Final[dict[str, JsonValue]] = {"maxLength": 160}
+_ITEMS: Final[dict[str, JsonValue]] = {"maxItems": 8}
+_ENTRIES: Final[dict[str, JsonValue]] = {"maxItems": 20}
+
+Phrase = Annotated[Said, Field(json_schema_extra=_PHRASE)]
+Phrases = Annotated[list[Annotated[str, Field(json_schema_extra=_PHRASE)]], Field(json_schema_extra=_ITEMS)]
 
 
 class AnswerPart(BaseModel):
@@ -85,15 +94,15 @@ class Range(AnswerPart):
         return self
 
 
-Ranges = Annotated[list[Range], BeforeValidator(lambda value: as_list(value))]
+Ranges = Annotated[list[Range], BeforeValidator(lambda value: as_list(value)), Field(json_schema_extra=_ENTRIES)]
 
 
 class WriteOperation(AnswerPart):
     memory_type: str
-    fields: list[NamedValue] = Field(description="The fields to set.")
+    fields: list[NamedValue] = Field(description="The fields to set.", json_schema_extra=_ENTRIES)
     peer_id: Text = Field(default="", description="Peer that the memory is about; empty: none.")
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
-    reason: Said = Field(default="", description="Why, in a few words.")
+    reason: Phrase = Field(default="", description="Why, in a few words.")
     abstract: Said = Field(default="", description="The memory in one sentence.")
     overview: Said = Field(default="", description="Short Markdown summary; empty when the memory itself is short.")
 
@@ -107,44 +116,60 @@ class Block(AnswerPart):
 class Patch(AnswerPart):
     field: str = Field(description="Field to change, or abstract or overview.")
     blocks: Annotated[list[Block], BeforeValidator(lambda value: as_list(value or []))] = Field(
-        default_factory=list, description="Changes of a text. Empty when value is given."
+        default_factory=list, description="Changes of a text. Empty when value is given.", json_schema_extra=_ENTRIES
     )
     value: Scalar = Field(default=None, description="New value, or for a sum what to add. Null when blocks are given.")
 
 
 class EditOperation(AnswerPart):
     uri: str
-    patches: list[Patch] = Field(description="At least one.")
+    patches: list[Patch] = Field(description="At least one.", json_schema_extra=_ENTRIES)
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
-    reason: Said = Field(default="", description="Why, in a few words.")
+    reason: Phrase = Field(default="", description="Why, in a few words.")
 
 
 class DeleteOperation(AnswerPart):
     uri: str
     ranges: Ranges = Field(default_factory=list, description="Messages that it rests on.")
-    reason: Said = Field(default="", description="Why, in a few words.")
+    reason: Phrase = Field(default="", description="Why, in a few words.")
 
 
 class SummaryAnswer(AnswerPart):
     """The archive's summary, by its sections."""
 
-    topic: Said = Field(default="", description="What it was about, in a few words.")
-    intent: Said = Field(default="", description="What the user wanted, in a few words.")
-    result: Said = Field(default="", description="What came of it, in a few words.")
-    status: Said = Field(default="", description="Where it stands, in a word or two.")
-    analysis: Lines = Field(default_factory=list, description="Key steps, in order.")
-    primary_request: Said = Field(default="", description="The user's core goal.")
-    key_concepts: Lines = Field(default_factory=list, description="Key concepts, technical ones above all.")
-    pending_tasks: Lines = Field(default_factory=list, description="What is not done yet.")
+    topic: Phrase = Field(default="", description="What it was about, in a few words.")
+    intent: Phrase = Field(default="", description="What the user wanted, in a few words.")
+    result: Phrase = Field(default="", description="What came of it, in a few words.")
+    status: Phrase = Field(default="", description="Where it stands, in a word or two.")
+    analysis: Phrases = Field(default_factory=list, description="Key steps, in order.")
+    primary_request: Phrase = Field(default="", description="The user's core goal.")
+    key_concepts: Phrases = Field(default_factory=list, description="Key concepts, technical ones above all.")
+    pending_tasks: Phrases = Field(default_factory=list, description="What is not done yet.")
+
+
+Reasoning = Annotated[
+    str,
+    Field(
+        description="What is new, what is known already, what follows. A few sentences.",
+        json_schema_extra={"maxLength": 400},
+    ),
+]
 
 
 class WireAnswer(AnswerPart):
     """A whole answer, as its schema shows it. What comes back is read item by item instead, by `read_answer`."""
 
-    reasoning: str = Field(description="What is new, what is known already, what follows. A few sentences.")
-    write_operations: list[WriteOperation]
-    edit_operations: list[EditOperation]
-    delete_operations: list[DeleteOperation]
+    reasoning: Reasoning
+    write_operations: list[WriteOperation] = Field(json_schema_extra=_ENTRIES)
+    edit_operations: list[EditOperation] = Field(json_schema_extra=_ENTRIES)
+    delete_operations: list[DeleteOperation] = Field(json_schema_extra=_ENTRIES)
+    summary: SummaryAnswer
+
+
+class SummaryAlone(AnswerPart):
+    """A whole answer to a job without memory types."""
+
+    reasoning: Reasoning
     summary: SummaryAnswer
 
 
@@ -277,7 +302,7 @@ class BareSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-def wire_schema(types: Sequence[memory_service_pb2.MemoryType], shape: type[WireAnswer] = WireAnswer) -> dict[str, Any]:
+def wire_schema(types: Sequence[memory_service_pb2.MemoryType], shape: type[AnswerPart] = WireAnswer) -> dict[str, Any]:
     """Returns the JSON schema of an answer for these types. Equal types give an equal schema, so that its compiled
     grammar stays cached.
     """
@@ -286,7 +311,7 @@ def wire_schema(types: Sequence[memory_service_pb2.MemoryType], shape: type[Wire
 
 
 @lru_cache(maxsize=64)
-def _wire_schema(types: tuple[str, ...], shape: type[WireAnswer]) -> str:
+def _wire_schema(types: tuple[str, ...], shape: type[AnswerPart]) -> str:
     """Returns the schema as JSON. Cached, because it takes several milliseconds and nearly every job needs the same
     one.
     """

@@ -8,6 +8,7 @@ from typing import Any, Final
 from runekeep.v1 import task_service_pb2
 from runekeep_extractor.engine.interface import Job
 from runekeep_extractor.pipeline.progress import with_beats
+from runekeep_extractor.prompts.json_schema import lists_last
 from runekeep_extractor.prompts.reads import MAX_ROUNDS, Reader
 from runekeep_extractor.providers.client import ModelClient
 from runekeep_extractor.providers.errors import refused, too_large, unusable
@@ -32,7 +33,8 @@ class Stage:
 
 class Dialogue:
     """Produces one answer. `phase`: the usage of the answering calls is counted under it. `patience`: seconds from the
-    beginning after which the dialogue stops waiting out a model outage.
+    beginning after which the dialogue stops waiting out a model outage. `takes_cut`: an answer that is cut off twice is
+    returned as far as it goes.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Dialogue:
         max_tokens: int,
         beat_interval: float,
         patience: float,
+        takes_cut: bool = False,
     ) -> None:
         self._client = client
         self._job = job
@@ -58,23 +61,26 @@ class Dialogue:
         self._beat_interval = beat_interval
         self._began = asyncio.get_running_loop().time()
         self._give_up_at = self._began + patience
+        self._takes_cut = takes_cut
+        self._shorter = False
 
     async def answer(self, opening: UserTurn, reader: Reader | None) -> str:
-        """Returns the text of the answer. Without a reader the model gets no tools. Raises JobFailed if there is no
-        answer.
+        """Returns the text of the answer. Without a reader the model gets no tools. An answer that is cut off is asked
+        for once more, shorter. Raises JobFailed if there is no answer.
         """
         asked = opening
         turns: list[Turn] = [asked]
         rounds = 0
-        cut_off = False
         while True:
             may_read = rounds < MAX_ROUNDS and not reader.spent if reader is not None else None
             reply = await self._ask(turns, may_read, rounds)
             self._check(reply)
             if reply.stop is Stop.TRUNCATED:
-                if cut_off:
-                    raise unusable(f"it was truncated at {self._max_tokens} tokens, twice")
-                cut_off = True
+                if self._shorter and self._takes_cut:
+                    return reply.text
+                if self._shorter:
+                    raise unusable(_truncation(reply, self._max_tokens))
+                self._shorter = True
                 self._max_tokens = max(self._max_tokens, min(2 * self._max_tokens, _MAX_TOKENS))
                 asked.parts.append(_SHORTER)
             elif reply.tool_uses:
@@ -96,12 +102,13 @@ class Dialogue:
         call = self._client.ask(
             self._system,
             turns,
-            self._schema,
+            lists_last(self._schema) if self._shorter else self._schema,
             job=self._job,
             phase=self._phase,
             max_tokens=self._max_tokens,
             may_read=may_read,
             give_up_at=self._give_up_at,
+            bounded=self._shorter,
         )
         return await with_beats(call, self._beat_interval, lambda: self._report(rounds))
 
@@ -121,3 +128,11 @@ class Dialogue:
             f"waiting for the model{after}{so_far}{away}",
             waiting_for="model" if reason else "",
         )
+
+
+def _truncation(reply: Reply, max_tokens: int) -> str:
+    """Returns what happened to an answer that was cut off twice. `max_tokens`: how many it might have had."""
+    said = reply.usage.output_tokens
+    if 0 < said < max_tokens * 0.9:
+        return f"it was truncated after {said} of {max_tokens} tokens, twice: is the model's context too small?"
+    return f"it was truncated at {max_tokens} tokens, twice"

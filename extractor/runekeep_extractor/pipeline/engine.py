@@ -253,8 +253,8 @@ class ModelEngine:
         pieces = split(job.messages, most)
         evidence = TurnEvidence(job, pieces)
         # After an unusable answer, do not ask for turn notes again: the answer may have been too long, and a commit
-        # must not fail because of notes. Nor must it fail because of unreadable operations: after a second unreadable
-        # answer the summary is kept.
+        # must not fail because of notes. Nor must it fail because of unreadable operations, or of an answer that is cut
+        # off again: after a second unusable answer what can be read of it is kept.
         tried = any(one.failure_class in _OF_NO_USE for one in job.assignment.previous_failures)
         for piece in pieces:
             existing = await _existing(job, piece, _room(piece, most))
@@ -266,7 +266,7 @@ class ModelEngine:
                 _log.info("turns_left_without_notes", turns=shown.left)
             stage = Stage(task_service_pb2.TASK_PHASE_REASONING, _percent(piece, 0.25), step=_step(piece))
             opening = UserTurn([job_message(job, existing, piece, shown, earlier)])
-            text = await self._talk(job, known, shown, OPERATIONS, stage, opening, patience)
+            text = await self._talk(job, known, shown, OPERATIONS, stage, opening, patience, takes_cut=tried)
             # Repairing a broken answer may take a second, in which heartbeats are due.
             said = await asyncio.to_thread(_read, job, known, shown, text)
             if said.dropped and not said.operations and not tried:
@@ -298,10 +298,13 @@ class ModelEngine:
         stage: Stage,
         opening: UserTurn,
         patience: float,
+        *,
+        takes_cut: bool = False,
     ) -> str:
         schema = operations_schema(job.memory_types, turns=bool(shown.asked))
-        dialogue = self._dialogue(job, system_prompt(job), schema, phase, stage, patience)
-        return await dialogue.answer(opening, Reader(job, known))
+        dialogue = self._dialogue(job, system_prompt(job), schema, phase, stage, patience, takes_cut=takes_cut)
+        # A summary alone needs no reads.
+        return await dialogue.answer(opening, Reader(job, known) if job.memory_types else None)
 
     def _asking(self, job: Job, phase: str, stage: Stage, patience: float) -> turns.Ask:
         """Returns a function that asks the model without reads."""
@@ -320,6 +323,8 @@ class ModelEngine:
         phase: str,
         stage: Stage,
         patience: float,
+        *,
+        takes_cut: bool = False,
     ) -> Dialogue:
         return Dialogue(
             self._client,
@@ -331,6 +336,7 @@ class ModelEngine:
             max_tokens=self._max_tokens,
             beat_interval=self._beat_interval,
             patience=patience,
+            takes_cut=takes_cut,
         )
 
 

@@ -2,36 +2,46 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 _REFERENCE: Final = "#/$defs/"
-# Bounds are checked when an answer is read; the API does not enforce them.
-_LEFT_OUT: Final = frozenset({"title", "description", "default", "minimum", "maximum", "minLength", "maxLength"})
+_NOTES: Final = frozenset({"title", "description", "default"})
+# Bounds are checked when an answer is read; most servers enforce none, and some refuse a schema that has any.
+_BOUNDS: Final = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"})
 
 
-def lean(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the same schema without titles, descriptions, defaults and bounds. A definition that is used once is
-    inlined.
+def lean(schema: Mapping[str, Any], *, bounded: bool = False) -> dict[str, Any]:
+    """Returns the same schema without titles, descriptions, defaults and, unless it stays `bounded`, bounds. A
+    definition that is used once is inlined.
 
     A choice between plain types becomes a list of types. The definitions must not be recursive.
     """
+    left_out = _NOTES if bounded else _NOTES | _BOUNDS
     uses = Counter(_references(schema))
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     inlined = {name: definition for name, definition in definitions.items() if uses[name] == 1}
-    made: dict[str, Any] = _lean({key: value for key, value in schema.items() if key != "$defs"}, inlined)
-    shared = {name: _lean(value, inlined) for name, value in definitions.items() if uses[name] > 1}
+    made: dict[str, Any] = _lean({key: value for key, value in schema.items() if key != "$defs"}, inlined, left_out)
+    shared = {name: _lean(value, inlined, left_out) for name, value in definitions.items() if uses[name] > 1}
     return made | {"$defs": shared} if shared else made
 
 
-def _lean(node: Any, inlined: Mapping[str, Any]) -> Any:
+def lists_last(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the schema of an object with its lists behind its other properties. A model that keeps to the order of a
+    schema then loses entries of lists when its answer is cut off, and nothing else.
+    """
+    properties = sorted(schema["properties"].items(), key=lambda one: one[1].get("type") == "array")
+    return {**schema, "properties": dict(properties), "required": [name for name, _ in properties]}
+
+
+def _lean(node: Any, inlined: Mapping[str, Any], left_out: Collection[str]) -> Any:
     if isinstance(node, list):
-        return [_lean(item, inlined) for item in node]
+        return [_lean(item, inlined, left_out) for item in node]
     if not isinstance(node, Mapping):
         return node
     name = str(node.get("$ref", "")).removeprefix(_REFERENCE)
     if name in inlined:
-        return _lean(inlined[name], inlined)
+        return _lean(inlined[name], inlined, left_out)
     choices = node.get("anyOf")
     if isinstance(choices, list) and all(choice.keys() == {"type"} for choice in choices):
         types = [choice["type"] for choice in choices]
@@ -40,9 +50,9 @@ def _lean(node: Any, inlined: Mapping[str, Any]) -> Any:
     for key, value in node.items():
         if key == "properties":
             # Names of properties are not keywords: a property may be called `title`.
-            made[key] = {name: _lean(held, inlined) for name, held in value.items()}
-        elif key not in _LEFT_OUT:
-            made[key] = _lean(value, inlined)
+            made[key] = {name: _lean(held, inlined, left_out) for name, held in value.items()}
+        elif key not in left_out:
+            made[key] = _lean(value, inlined, left_out)
     return made
 
 

@@ -25,6 +25,7 @@ from runekeep_extractor.providers.errors import (
 )
 from runekeep_extractor.providers.features import Feature
 from runekeep_extractor.providers.interface import (
+    BOUNDS,
     JSON_MODE,
     STREAMING,
     STRUCTURED_OUTPUT,
@@ -84,6 +85,7 @@ class ModelClient:
         max_tokens: int,
         may_read: bool | None,
         give_up_at: float,
+        bounded: bool = False,
     ) -> Reply:
         """Returns the server's answer. Waits out an outage until `give_up_at`, a time of the loop.
 
@@ -91,15 +93,16 @@ class ModelClient:
         reads or ran out of room are counted as reasoning. Every answer is recorded in `job.calls`, and so is a call
         without an answer in time. `may_read` False keeps the tools in the prompt, for its cache, but forbids their use;
         None omits them. `schema` defines the form of the answer; if the server does not support schemas, words after
-        `system` describe it. Raises JobFailed if the server gives no answer, and before the call if it might cost more
-        than the job may spend.
+        `system` describe it. Its bounds of texts and lists are sent if `bounded`, to servers that keep to them. Raises
+        JobFailed if the server gives no answer, and before the call if it might cost more than the job may spend.
         """
         question = Question(
             model=self._settings.model_for(phase),
             turns=turns,
             max_tokens=max_tokens,
             system=system,
-            schema=self._provider.schema(schema),
+            schema=self._provider.schema(schema, bounded=bounded),
+            bounded=bounded,
             tools=() if may_read is None else self._reads,
             tool_choice="auto" if may_read else "none",
         )
@@ -263,6 +266,8 @@ class ModelClient:
             used -= {STRUCTURED_OUTPUT, JSON_MODE}
         if STRUCTURED_OUTPUT in used:
             used.discard(JSON_MODE)
+        if STRUCTURED_OUTPUT not in used or not question.bounded:
+            used.discard(BOUNDS)
         if question.max_tokens < LONG_ANSWER and question.probes != STREAMING:
             used.discard(STREAMING)
         return frozenset(used if question.tools else used - {TOOLS})

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 STRUCTURED_OUTPUT: Final = "structured_output"
 """Feature: answers are held to a JSON schema."""
+BOUNDS: Final = "bounds"
+"""Feature: the lengths in that schema are kept to as well."""
 JSON_MODE: Final = "json_mode"
 """Feature: answers are held to be JSON, used where there is no structured output."""
 TOOLS: Final = "tools"
@@ -102,8 +104,8 @@ Turn = UserTurn | Reply
 class Question:
     """One call, before the server's features are known. Without a schema or tools none are sent.
 
-    `without`: features that this call does without, whatever the server supports. `probes`: the feature that the call
-    tests, if it is a probe.
+    `bounded`: the schema bounds texts and lists. `without`: features that this call does without, whatever the server
+    supports. `probes`: the feature that the call tests, if it is a probe.
     """
 
     model: str
@@ -111,6 +113,7 @@ class Question:
     max_tokens: int
     system: Sequence[str] = ()
     schema: Mapping[str, Any] | None = None
+    bounded: bool = False
     tools: Sequence[Tool] = ()
     tool_choice: Literal["auto", "none", "required"] = "auto"
     without: frozenset[str] = frozenset()
@@ -128,8 +131,10 @@ class Provider(Protocol):
         """Returns the features that a server may lack, by name, all of them unknown yet."""
         ...
 
-    def schema(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns a JSON schema in the form in which it is sent."""
+    def schema(self, schema: Mapping[str, Any], *, bounded: bool) -> Mapping[str, Any]:
+        """Returns a JSON schema in the form in which it is sent, with bounds of texts and lists if it is `bounded` and
+        the API takes them.
+        """
         ...
 
     def request(self, question: Question, features: Collection[str]) -> dict[str, Any]:

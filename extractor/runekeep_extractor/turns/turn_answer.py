@@ -6,7 +6,15 @@ from typing import Any, Final, Literal
 
 from runekeep.v1 import memory_service_pb2
 from runekeep.v1 import turn_memory_service_pb2 as pb
-from runekeep_extractor.answers.answer import AnswerPart, BareSchema, Lines, WireAnswer, as_list, wire_schema
+from runekeep_extractor.answers.answer import (
+    AnswerPart,
+    BareSchema,
+    Lines,
+    SummaryAlone,
+    WireAnswer,
+    as_list,
+    wire_schema,
+)
 from runekeep_extractor.answers.parse import find_object, plain_name, with_names
 from runekeep_extractor.turns.aliases import worded_name
 from runekeep_extractor.turns.reconciler import (
@@ -74,6 +82,10 @@ class _AnswerWithTurns(WireAnswer):
     turns: list[NotedTurn]
 
 
+class _SummaryWithTurns(SummaryAlone):
+    turns: list[NotedTurn]
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The requested parts of an answer about one turn. `user_spoke`: whether the user said anything in the turn;
@@ -126,8 +138,13 @@ def turn_schema(asked: Asked) -> dict[str, Any]:
 
 
 def operations_schema(types: Iterable[memory_service_pb2.MemoryType], *, turns: bool) -> dict[str, Any]:
-    """Returns the JSON schema of an answer to a commit, with turn notes if requested."""
-    return wire_schema(list(types), _AnswerWithTurns if turns else WireAnswer)
+    """Returns the JSON schema of an answer to a commit, with turn notes if requested; without types it has no
+    operations.
+    """
+    wanted = list(types)
+    if not wanted:
+        return wire_schema(wanted, _SummaryWithTurns if turns else SummaryAlone)
+    return wire_schema(wanted, _AnswerWithTurns if turns else WireAnswer)
 
 
 def read_turn(text: str, asked: Asked) -> ReadTurn:

@@ -149,6 +149,7 @@ _CLASSES: dict[grpc.StatusCode, type[RunekeepError]] = {
     grpc.StatusCode.CANCELLED: UnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
 }
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> RunekeepError:
@@ -159,6 +160,13 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> RunekeepError:
         # gRPC itself refuses a message that is too large, before the server can say what to do.
         message = f"{message}. Send or ask for less at once; the server's RUNEKEEP_MAX_MESSAGE_BYTES bounds requests."
     return _CLASSES.get(error.code(), RunekeepError)(message, code=error.code().name, **details)
+
+
+def from_status(status: Any) -> RunekeepError:
+    """Returns the exception for a google.rpc.Status within a response."""
+    details = _read_details(status)
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    return _CLASSES.get(code, RunekeepError)(details.pop("message") or "no message", code=code.name, **details)
 
 
 def read_status(error: grpc.aio.AioRpcError) -> Any:

@@ -23,6 +23,7 @@ from runekeep.client.sessions.results import (
     RecordedUsage,
     SessionInfo,
 )
+from runekeep.client.sessions.writer import AsyncWriter, Writer
 from runekeep.client.tasks.results import Task
 from runekeep.client.tasks.watch import wait_task
 from runekeep.client.turns.session_turns import BlockingSessionTurns, SessionTurns
@@ -99,15 +100,29 @@ class AsyncSession(SessionTurns, SessionRecall):
         """
         read = read_messages(messages, include_system=include_system)
         await self._ensure_exists()
-        self._has_written = True
         request = session_service_pb2.AddMessagesRequest(
             session=self.session_id,
             messages=[message_to_wire(message) for message in read],
             request_id=request_id or new_request_id(),
         )
+        self._has_written = True
         response = await self._connection.call(self._connection.stubs.sessions.AddMessages, request)
-        self._last_task_id = response.auto_commit.task_id or self._last_task_id
+        self._note_added(response)
         return AddedMessages(to_json(response))
+
+    def writer(self) -> AsyncWriter:
+        """Returns a writer, which appends without waiting for each append to be durable.
+
+        At the end of its `with` block all of its appends are durable. Before a commit that is to take them along, call
+        its `flush`.
+
+        ```python
+        with session.writer() as writer:
+            writer.add("user", "I live in Lisbon")
+            writer.add("assistant", "Since when?")
+        ```
+        """
+        return AsyncWriter(self._connection, self.session_id, self._ensure_exists, self._note_added)
 
     async def used(
         self,
@@ -257,6 +272,10 @@ class AsyncSession(SessionTurns, SessionRecall):
             for archive in page.archives:
                 yield Archive(to_json(archive))
 
+    def _note_added(self, response: session_service_pb2.AddMessagesResponse) -> None:
+        self._has_written = True
+        self._last_task_id = response.auto_commit.task_id or self._last_task_id
+
     async def _ensure_exists(self) -> None:
         if self._exists:
             return
@@ -287,6 +306,17 @@ class Session(BlockingSessionTurns, BlockingSessionRecall, BlockingWrapper[Async
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         event_loop_thread().run(self._wrapped.__aexit__(kind, error, trace))
+
+    def writer(self) -> Writer:
+        """Returns a writer, which appends without waiting for each append to be durable; see AsyncSession.writer.
+
+        ```python
+        with session.writer() as writer:
+            writer.add("user", "I live in Lisbon")
+            writer.add("assistant", "Since when?")
+        ```
+        """
+        return Writer(self._wrapped.writer())
 
     add_message = blocking(AsyncSession.add_message)
     add_messages = blocking(AsyncSession.add_messages)

@@ -83,7 +83,9 @@ class EmbedderChanges:
         if name not in KNOWN or name == "none":
             known = ", ".join(one for one in KNOWN if one != "none")
             raise invalid("embedder", f"must be one of {known}")
-        return self._store.embedder_set.described(name)
+        # The default endpoint says what the vectors are. An account whose own endpoint is away must not stop the change
+        # for all others.
+        return self._store.embedder_set.described(name, of_accounts=False)
 
     async def _source(self) -> tuple[str, VectorSpace]:
         """Returns the name and the space of the embedder that the store has."""

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
@@ -21,7 +20,8 @@ from runekeep_storage.drivers.postgres.writer import WRITERS
 from runekeep_storage.drivers.sqlite.file_lock import owner_of
 from runekeep_storage.drivers.sqlite.wal_check import check_log
 from runekeep_storage.embedders import EmbedderUnavailable, EmbeddingOptions, open_embedder
-from runekeep_storage.embedders.by_account import EmbedderByAccount
+from runekeep_storage.embedders.known_vector import KnownVector
+from runekeep_storage.embedders.remote import RemoteEmbedder, name_of_vectors
 from runekeep_storage.errors import StoreLost, StoreUnavailable
 from runekeep_storage.index.base import (
     SPARSE_ONLY,
@@ -400,7 +400,7 @@ def _advice(embedder: str) -> str:
 async def embedder(settings: Settings) -> AsyncIterator[Check]:
     options = embedding_options(settings)
     if options.by_account and "openai" in settings.embedder.split("+"):
-        async for check in _embedders_by_account(options):
+        for check in await _embedders_by_account(options):
             yield check
         if not options.url:
             return
@@ -426,21 +426,40 @@ async def embedder(settings: Settings) -> AsyncIterator[Check]:
     )
 
 
-async def _embedders_by_account(options: EmbeddingOptions) -> AsyncIterator[Check]:
+async def _embedders_by_account(options: EmbeddingOptions) -> list[Check]:
     """Checks the endpoint of each account, and that it serves the same model as the default one, if that answers."""
-    opened = EmbedderByAccount(options)
+    known = KnownVector(None, name_of_vectors(options))
+    shared = known if await _answers(options, known) else None
+    return await asyncio.gather(*(_of_account(account, one, shared) for account, one in options.by_account.items()))
+
+
+async def _of_account(account: str, options: EmbeddingOptions, known: KnownVector | None) -> Check:
+    """`known`: the vector of the default endpoint; None if that does not answer."""
+    name = f"embedder.account.{account}"
+    opened = RemoteEmbedder(options, known)
     try:
-        with suppress(EmbedderUnavailable):
-            # The default one first: what the others serve is compared with the first answer.
-            await opened.embed([_QUERY], query=True, space=Space("", ""))
-        for account in options.by_account:
-            name = f"embedder.account.{account}"
-            try:
-                began = monotonic()
-                await opened.embed([_QUERY], query=True, space=Space(account, ""))
-            except EmbedderUnavailable as error:
-                yield problem(name, str(error), f"Check account_endpoints.{account}.embedding, its url and key.")
-            else:
-                yield ok(name, f"its endpoint answers; one text takes {(monotonic() - began) * 1000:.0f} ms")
+        # An endpoint that has to load its model first is slow once only, and is not judged by that.
+        await opened.warm()
+        began = monotonic()
+        await opened.embed([_QUERY], query=True, space=Space(account, ""))
+        seconds = monotonic() - began
+    except EmbedderUnavailable as error:
+        return problem(name, str(error), f"Check account_endpoints.{account}.embedding, its url and key.")
     finally:
         await opened.close()
+    compared = "is that of the default endpoint"
+    if known is None:
+        compared = "was not compared, because the default endpoint does not answer"
+    return ok(name, f"its endpoint answers, its model {compared}; one text takes {seconds * 1000:.0f} ms")
+
+
+async def _answers(options: EmbeddingOptions, known: KnownVector) -> bool:
+    """Returns whether the default endpoint answers. Its first vector is kept in `known`."""
+    opened = RemoteEmbedder(options, known)
+    try:
+        await opened.warm()
+    except EmbedderUnavailable:
+        return False
+    finally:
+        await opened.close()
+    return True

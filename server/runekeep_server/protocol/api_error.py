@@ -83,12 +83,18 @@ class ApiError(Exception):
         self.preconditions = tuple(preconditions)
         self.metadata = dict(metadata or {})
 
+    @property
+    def reason_name(self) -> str:
+        """The reason without its prefix, as callers see it; empty if there is none."""
+        if self.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
+            return ""
+        return common_pb2.ErrorReason.Name(self.reason).removeprefix("ERROR_REASON_")
+
 
 def to_status(error: ApiError) -> status_pb2.Status:
     """Returns the error with its details, cut to what fits into the trailers of a call."""
     details: list[Message] = []
-    if error.reason != common_pb2.ERROR_REASON_UNSPECIFIED:
-        name = common_pb2.ErrorReason.Name(error.reason).removeprefix("ERROR_REASON_")
+    if name := error.reason_name:
         details.append(error_details_pb2.ErrorInfo(reason=name, domain=DOMAIN, metadata=error.metadata))
     if error.field_violations:
         details.append(

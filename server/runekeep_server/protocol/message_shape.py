@@ -106,6 +106,31 @@ def _scan(data: bytes, descriptor: Descriptor) -> Iterator[None]:
             raise unreadable()
 
 
+def count_field(data: bytes, number: int) -> int:
+    """Returns how often the field with this number occurs at the top level of a serialized message. Raises ApiError
+    INVALID_ARGUMENT for bytes that no generated code writes."""
+    at = count = 0
+    try:
+        while at < len(data):
+            tag, at = _varint(data, at)
+            kind = tag & 7
+            if kind == _LENGTH:
+                size, at = _varint(data, at)
+                at += size
+                count += tag >> 3 == number
+            elif kind == _NUMBER:
+                _, at = _varint(data, at)
+            elif kind in _FIXED:
+                at += _FIXED[kind]
+            else:
+                raise unreadable()
+    except IndexError:
+        raise unreadable() from None
+    if at != len(data):
+        raise unreadable()
+    return count
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Returns the number that begins at `at`, and where it ends."""
     number = shift = 0

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
@@ -29,6 +30,15 @@ class Undecodable:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Misshapen:
+    """Replaces a request of a stream that has too many fields or levels, so that the handler decides whether the stream
+    ends. `error`: what its caller is told."""
+
+    data: bytes
+    error: ApiError
+
+
 _UNDECODABLE: Final = Undecodable()
 
 
@@ -51,13 +61,15 @@ def unreadable() -> ApiError:
     )
 
 
-def check_readable(message: Message | Undecodable) -> None:
-    """Raises ApiError INVALID_ARGUMENT for an Undecodable."""
+def check_readable(message: Message | Undecodable | Misshapen) -> None:
+    """Raises ApiError INVALID_ARGUMENT for an Undecodable or Misshapen."""
     if isinstance(message, Undecodable):
         raise unreadable()
+    if isinstance(message, Misshapen):
+        raise message.error
 
 
-def validate_message(message: Message | Undecodable, size: int | None = None) -> None:
+def validate_message(message: Message | Undecodable | Misshapen, size: int | None = None) -> None:
     """Raises ApiError INVALID_ARGUMENT that names every field that breaks a rule, by its path from `message`.
 
     Unary requests reach their handlers checked. A handler of a request stream calls this for each message. `size`:

@@ -92,7 +92,7 @@ async def run_call(
                 observed.ended(code, _reason(failure))
                 _log_end(code, failure, fault, started, context)
         status = rpc_status.to_status(to_status(failure))
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await context.abort(status.code, status.details, (*status.trailing_metadata, *_pushback(failure)))
 
 
 async def _identify(observed: calls.Call, method: Method, parts: CallParts, context: Context) -> Principal:
@@ -202,9 +202,14 @@ def _name(code: Any) -> str:
 
 
 def _reason(failure: ApiError | None) -> str:
-    if failure is None or failure.reason == common_pb2.ERROR_REASON_UNSPECIFIED:
-        return ""
-    return common_pb2.ErrorReason.Name(failure.reason).removeprefix("ERROR_REASON_")
+    return "" if failure is None else failure.reason_name
+
+
+def _pushback(failure: ApiError) -> tuple[tuple[str, str], ...]:
+    """Returns the trailer that makes gRPC's own repeats wait as long as RetryInfo says, which they do not read."""
+    if failure.retry_after is None:
+        return ()
+    return (("grpc-retry-pushback-ms", str(round(failure.retry_after * 1000))),)
 
 
 def _log_end(code: str, failure: ApiError | None, fault: Exception | None, started: float, context: Context) -> None:

@@ -15,14 +15,15 @@ from google.protobuf import descriptor_pool
 
 from runekeep_server.extraction.output_buffers import MAX_CHUNK_REQUEST_BYTES
 from runekeep_server.identity import Authenticator, enter_metadata
+from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import unavailable, unimplemented
 from runekeep_server.protocol.message_shape import check_shape
-from runekeep_server.protocol.validation import reader
+from runekeep_server.protocol.validation import Misshapen, reader
 from runekeep_server.rpc.call import Behaviour, Context, Reading, run_call
 from runekeep_server.rpc.methods import METHODS, WITHOUT_CREDENTIALS, Method
 from runekeep_server.rpc.open_calls import OpenCalls
 from runekeep_server.rpc.parts import CallParts
-from runekeep_server.rpc.request_bodies import Parse, RequestBodies
+from runekeep_server.rpc.request_bodies import Parse, RequestBodies, note_size
 from runekeep_server.settings import Settings
 
 _PACKAGE = "/runekeep.v1."
@@ -139,7 +140,12 @@ def _parse_stream(parse: Parse, behaviour: Behaviour) -> Behaviour:
     async def run(stream: AsyncIterator[bytes], context: Context) -> Any:
         async def requests() -> AsyncGenerator[Any]:
             async for data in stream:
-                yield await parse(data)
+                note_size(len(data))
+                try:
+                    request = await parse(data)
+                except ApiError as error:
+                    request = Misshapen(data, error)
+                yield request
 
         async with aclosing(requests()) as parsed:
             return await behaviour(parsed, context)

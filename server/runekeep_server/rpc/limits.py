@@ -159,17 +159,35 @@ class Limits:
         self._accounts.move_to_end(account)
         return _Admitted(self, account, state, stream)
 
+    def count_in_stream(self, account: str, method: str) -> float:
+        """Counts what a stream of the account sends as one more call of `method`. Returns 0 if it may go on now;
+        otherwise nothing is counted, and the result is the seconds after which to ask again. Raises ApiError
+        QUOTA_EXCEEDED."""
+        if account in self._full and method in ADDING:
+            raise quota_exceeded(account)
+        limits = self._own.get(account, self._usual)
+        if not limits.calls_per_second:
+            return 0.0
+        # The stream itself keeps the account in memory.
+        return self._missing_seconds(self._accounts[account], limits, self._clock())
+
     def _take(self, state: _Account, limits: OwnLimits, now: float) -> None:
+        if seconds := self._missing_seconds(state, limits, now):
+            raise rate_limited(
+                f"The account makes more than {limits.calls_per_second:g} calls a second, which is its limit",
+                seconds,
+                "account_calls_per_second",
+            )
+
+    def _missing_seconds(self, state: _Account, limits: OwnLimits, now: float) -> float:
+        """Takes a token and returns 0, or returns the seconds until there is one."""
         rate = limits.calls_per_second or 0.0
         state.tokens = min(state.tokens + (now - state.at) * rate, self._burst(limits))
         state.at = now
         if state.tokens < 1.0:
-            raise rate_limited(
-                f"The account makes more than {rate:g} calls a second, which is its limit",
-                min((1.0 - state.tokens) / rate, MAX_SECONDS),
-                "account_calls_per_second",
-            )
+            return min((1.0 - state.tokens) / rate, MAX_SECONDS)
         state.tokens -= 1.0
+        return 0.0
 
     def _burst(self, limits: OwnLimits) -> float:
         # At least one token, otherwise an account with a rate below one per burst could never call.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -45,6 +45,11 @@ def size_of(request: Message) -> int:
     return _size.get() or request.ByteSize()
 
 
+def note_size(size: int) -> None:
+    """Sets how many bytes the latest request of the current stream takes."""
+    _size.set(size)
+
+
 class RequestBodies:
     """Bounds the bytes of requests in progress, for each account and for the server. Accounts take turns."""
 
@@ -70,10 +75,20 @@ class RequestBodies:
                 raise invalid("", "The call has no request", "Send one message")
             keep(len(data))
             _size.set(len(data))
-            async with self._large.take(len(data)) if len(data) >= LARGE_BYTES else nullcontext():
+            async with self.turn(len(data)):
                 request = await parse(data)
                 del data
                 yield request
+
+    async def hold(self, size: int) -> Callable[[], None]:
+        """Waits for room for a part of a stream that has arrived. Returns the function that releases the room; call it
+        once."""
+        return await self._room.hold(size)
+
+    def turn(self, size: int) -> AbstractAsyncContextManager[Any]:
+        """Returns a context manager that waits for the turn of a large request, see LARGE_BYTES; of a smaller one it
+        does nothing."""
+        return self._large.take(size) if size >= LARGE_BYTES else nullcontext()
 
 
 def _too_slow() -> ApiError:

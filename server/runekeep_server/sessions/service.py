@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
 from uuid import uuid4
 
 import grpc
@@ -16,13 +17,14 @@ from runekeep_schemas.policy import MemoryPolicy
 from runekeep_server.identity import caller_space, current_trace
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.protocol.errors import commit_not_finished, invalid
-from runekeep_server.protocol.idempotency import find_answer, key_of, mutate
+from runekeep_server.protocol.idempotency import mutate
 from runekeep_server.protocol.pagination import cut_page, open_page
 from runekeep_server.protocol.truncation import shorten
 from runekeep_server.rpc.request_bodies import size_of
 from runekeep_server.sessions import context as session_context
-from runekeep_server.sessions import tool_outputs
-from runekeep_server.sessions.accepted_sizes import check_messages, check_skills
+from runekeep_server.sessions.accepted_sizes import check_skills
+from runekeep_server.sessions.append_streams import AppendStreams
+from runekeep_server.sessions.appending import Appending, convert_wire
 from runekeep_server.sessions.commits import Commits
 from runekeep_server.sessions.diffs import diff_page
 from runekeep_server.settings import Settings
@@ -32,37 +34,33 @@ from runekeep_server.wire.basics import canonical, session_id
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.records import Job, Usage
-from runekeep_storage.sessions import appends, archives, commits, image_descriptions, sessions
-from runekeep_storage.sessions.appends import Append, AppendResult
-from runekeep_storage.sessions.commits import Commit
+from runekeep_storage.sessions import archives, commits, image_descriptions, sessions
 from runekeep_storage.spaces.pending_deletions import retry_after_cleanup
 from runekeep_storage.store import Store
 
 Context = grpc.aio.ServicerContext[Any, Any]
-_T = TypeVar("_T")
-
-MAX_INLINE_CONVERSION_BYTES: Final = 16 * 1024
-"""Maximum bytes of a request that is converted on the event loop. Converting 16 KiB of nulls takes about two
-milliseconds."""
-
-
-async def _convert(request_bytes: int, convert: Callable[[], _T]) -> _T:
-    """Returns the result of `convert`. A large request, which may contain many JSON values, is converted in a thread,
-    so that it does not block other calls."""
-    return await asyncio.to_thread(convert) if request_bytes > MAX_INLINE_CONVERSION_BYTES else convert()
 
 
 class SessionService(session_service_pb2_grpc.SessionServiceServicer):
     """`cancelled` is called for each job that ended because its session was deleted."""
 
     def __init__(
-        self, store: Store, settings: Settings, commits: Commits, *, cancelled: Callable[[Job, str], None]
+        self,
+        store: Store,
+        settings: Settings,
+        commits: Commits,
+        appending: Appending,
+        streams: AppendStreams,
+        *,
+        cancelled: Callable[[Job, str], None],
     ) -> None:
         self._store = store
         self._database = store.database
         self._settings = settings
         self._sizes = AnswerSizes.of(settings.max_message_bytes)
         self._commits = commits
+        self._appending = appending
+        self._streams = streams
         self._cancelled = cancelled
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Context) -> pb.CreateSessionResponse:
@@ -143,43 +141,14 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
         return answer
 
     async def AddMessages(self, request: pb.AddMessagesRequest, context: Context) -> pb.AddMessagesResponse:
-        space = caller_space()
-        name = session_id("session", request.session, space.user)
-        limit = self._settings.tool_output_inline_chars
-        request_bytes = size_of(request)
+        return await self._appending.append(caller_space(), request, size_of(request))
 
-        def convert_messages() -> tool_outputs.ExternalizedMessages:
-            numbered = enumerate(request.messages)
-            return tool_outputs.ExternalizedMessages(
-                [wire_messages.from_wire(f"messages[{number}]", one) for number, one in numbered]
-            )
-
-        apart = await _convert(request_bytes, convert_messages)
-        await check_messages(request_bytes, apart.messages, self._sizes.message)
-        if tool_outputs.has_large_output(apart.messages, limit):
-            # Look for an earlier answer first: externalizing the output again may create another blob, which nothing
-            # would reference.
-            before = await find_answer(self._database, space, request, pb.AddMessagesResponse)
-            if before is not None:
-                return before
-            apart = await tool_outputs.externalize_tool_outputs(self._store, space, apart.messages, limit)
-
-        brought = frozenset(message.id for message in request.messages if message.id)
-        rules, traceparent, key = self._commits.rules, current_trace().traceparent, key_of(request, name)
-        item = await _convert(
-            request_bytes,
-            lambda: Append(
-                name, apart.messages, brought, apart.outputs, rules, traceparent, key, wire.encode_append_response
-            ),
-        )
-        result: AppendResult | bytes = await self._database.write_jointly(appends.add, space, item)
-        if isinstance(result, bytes):
-            return pb.AddMessagesResponse.FromString(result)
-        if isinstance(result.commit, Commit):
-            self._commits.durable()
-        elif result.commit is not None:
-            self._commits.log_refusal(space, name, result.commit)
-        return wire.append_response(result)
+    async def StreamMessages(
+        self, request_iterator: AsyncIterator[pb.StreamMessagesRequest], context: Context
+    ) -> AsyncIterator[pb.StreamMessagesResponse]:
+        async with aclosing(self._streams.serve(caller_space(), request_iterator)) as responses:
+            async for response in responses:
+                yield response
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Context) -> pb.ListMessagesResponse:
         space = caller_space()
@@ -218,7 +187,7 @@ class SessionService(session_service_pb2_grpc.SessionServiceServicer):
             return [wire_messages.usage_from_wire(f"skills[{number}]", one, uri) for number, (one, uri) in numbered]
 
         request_bytes = size_of(request)
-        skills = await _convert(request_bytes, convert_skills)
+        skills = await convert_wire(request_bytes, convert_skills)
         await check_skills(request_bytes, skills, self._sizes.record)
         usages += skills
 

@@ -331,7 +331,8 @@ class LimitSettings(BaseModel):
         default=1024**3,
         ge=1024**2,
         le=2**50,
-        description="Bytes of unary requests under way, of all accounts; one of the largest size in any case. While "
+        description="Bytes of unary requests and of appends by stream under way, of all accounts; one of the largest "
+        "size in any case. While "
         "one arrives it counts as the largest. Further ones wait, and accounts take turns.",
     )
     account_request_bytes: int = Field(

@@ -12,9 +12,9 @@ from runekeep_common.telemetry import metrics, tracing
 from runekeep_common.telemetry.tracing import Kind, Span
 from runekeep_server.identity.traces import Trace
 
-UNTRACED: Final = frozenset({"ExtractorService/Work"})
-"""Streams that last for days: a span of one would end too late to be useful, and contain thousands of jobs. Each job on
-them has its own spans."""
+UNTRACED: Final = frozenset({"ExtractorService/Work", "SessionService/StreamMessages"})
+"""Streams that last for days: a span of one would end too late to be useful, and contain thousands of jobs or appends.
+Each job on them has its own spans."""
 
 _PACKAGE: Final = "runekeep.v1."
 # Codes that count as server errors: https://opentelemetry.io/docs/specs/semconv/rpc/grpc/ attributes all others to the
@@ -40,6 +40,10 @@ ERRORS = metrics.counter(
     ["reason"],
 )
 
+APPENDS = metrics.counter(
+    "runekeep_rpc_stream_appends_total", "Appends that StreamMessages acknowledged, by gRPC `code`.", ["code"]
+)
+
 AUDITED = metrics.counter("runekeep_audit_calls_total", "Calls that the audit log has, by `method`.", ["method"])
 
 
@@ -52,6 +56,18 @@ def _seconds(method: str, code: str) -> Histogram:
 @cache
 def _streams(method: str, code: str) -> Counter:
     return STREAMS.labels(method, code)
+
+
+@cache
+def _appends(code: str) -> Counter:
+    return APPENDS.labels(code)
+
+
+def count_appends(count: int, code: str, reason: str = "") -> None:
+    """Counts appends of a stream that are acknowledged with this code, and with this stable reason of an error."""
+    _appends(code).inc(count)
+    if reason:
+        ERRORS.labels(reason).inc(count)
 
 
 class _InFlight:

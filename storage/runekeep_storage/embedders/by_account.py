@@ -16,14 +16,15 @@ from runekeep_storage.embedders.remote import RemoteEmbedder, name_of_vectors
 
 class EmbedderByAccount:
     """See `Embedder`. All endpoints must serve the model of the default one: one whose vectors differ is refused like
-    one that is away. Until the default endpoint has answered once, no other is asked, because nobody knows the model's
-    vectors."""
+    one that is away. Until the default endpoint has answered once, be it before a restart, no other is asked, because
+    nobody knows the model's vectors."""
 
     def __init__(self, options: EmbeddingOptions) -> None:
         self.model = name_of_vectors(options)
         self.dimension = options.dimension
         self.bulk_texts = options.batch_texts * options.parallel_batches
         self._known = KnownVector(options.check_file, self.model)
+        self._is_known = False
         self._opened: dict[tuple[str, str], RemoteEmbedder] = {}
         self._default = self._open(options)
         self._by_account = {account: self._open(one) for account, one in options.by_account.items()}
@@ -35,9 +36,17 @@ class EmbedderByAccount:
         if space is None:
             raise EmbedderUnavailable("endpoints are set by account, and these texts have no owner")
         endpoint = self._by_account.get(space.account, self._default)
-        if endpoint is not self._default and not self._known.is_kept:
+        if endpoint is self._default:
+            return await endpoint.embed(texts, query=query, bulk=bulk, space=space)
+        if not self._is_known:
+            self._is_known = await asyncio.to_thread(self._known.is_kept, self.dimension)
+        if not self._is_known:
             await self._default.warm()
-        return await endpoint.embed(texts, query=query, bulk=bulk, space=space)
+        try:
+            return await endpoint.embed(texts, query=query, bulk=bulk, space=space)
+        except EmbedderUnavailable as error:
+            # An operator who reads this should not look at the endpoint of all other accounts.
+            raise EmbedderUnavailable(f"account {space.account}: {error}") from error
 
     async def warm(self) -> None:
         """See `Embedder.warm`. Reaches all endpoints."""

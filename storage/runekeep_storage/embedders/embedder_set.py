@@ -1,6 +1,7 @@
 """The embedders that the settings of a server describe: the one in use, and those that it can be changed to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 from runekeep_storage.embedders import Embedder, EmbeddingOptions, embedding_needs, open_embedder
@@ -23,10 +24,10 @@ class EmbedderSet:
             self._opened[name] = self.described(name)
         return next((embedder for embedder in self._opened[name] if embedder.model == model), None)
 
-    def described(self, name: str) -> list[Embedder]:
-        """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Raises
-        ValueError for an unknown name."""
-        fitting = [one for one in self._options if not one.lacks(name)]
+    def described(self, name: str, *, of_accounts: bool = True) -> list[Embedder]:
+        """Returns an embedder, not loaded yet, for each description that fits the name; the caller closes them. Without
+        the endpoints of accounts if they are not asked for. Raises ValueError for an unknown name."""
+        fitting = [one if of_accounts else replace(one, by_account={}) for one in self._options if not one.lacks(name)]
         options = fitting if embedding_needs(name) else [EmbeddingOptions()]
         opened = (open_embedder(name, threads=self._threads, options=one) for one in options)
         return [embedder for embedder in opened if embedder is not None]

@@ -29,10 +29,10 @@ class KnownVector:
                 self._write(vector)
             return self._vector
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether there is one, without a look at the file."""
-        return bool(self._vector)
+    def is_kept(self, dimension: int) -> bool:
+        """Returns whether there is one of that many numbers."""
+        with self._lock:
+            return len(self._read()) == 4 * dimension
 
     def _read(self) -> bytes:
         """Returns the vector; empty if none of this model is kept."""

@@ -1,1 +1,2 @@
-"""What embedders and rerankers behind a URL share: the HTTP client with its retries, and the pauses after failures."""
+"""What embedders and rerankers share: the client of endpoints with its retries, the pauses after failures, and the
+loading of models from files."""

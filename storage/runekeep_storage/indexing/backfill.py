@@ -2,7 +2,7 @@
 changed."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any, Final
@@ -48,14 +48,14 @@ _NEXT_SPACES = (statements.NEXT_SPACE_OF_MEMORIES, statements.NEXT_SPACE_OF_PASS
 _NEXT_SPACES_OF_NEW = (statements.NEXT_SPACE_OF_NEW_MEMORIES, statements.NEXT_SPACE_OF_NEW_PASSAGES)
 
 
-async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+async def waiting_spaces(tx: Tx, after: Name, limit: int, left_out: Collection[str] = ()) -> tuple[list[Space], Name]:
     """Reads the spaces with rows without a vector, including rows of unknown types; see `space_walk.waiting_spaces`."""
-    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit)
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES, after, limit, left_out)
 
 
-async def waiting_for_next(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+async def waiting_for_next(tx: Tx, after: Name, limit: int, left_out: Collection[str] = ()) -> tuple[list[Space], Name]:
     """Reads the spaces with rows, written since the embedder is being changed, without a vector by the new one."""
-    return await space_walk.waiting_spaces(tx, _NEXT_SPACES_OF_NEW, after, limit)
+    return await space_walk.waiting_spaces(tx, _NEXT_SPACES_OF_NEW, after, limit, left_out)
 
 
 def known_types(registry: Registry) -> str:

@@ -194,8 +194,11 @@ async def pause(tx: Tx) -> Change:
 
 
 async def resume(tx: Tx) -> Change:
-    """Goes on after a pause. A repeat changes nothing. Raises ChangeRefused."""
-    return await _move(tx, ChangeState.RUNNING, OPEN, "there is no change to resume")
+    """Goes on after a pause, or sooner after the embedder was away. Raises ChangeRefused."""
+    await _move(tx, ChangeState.RUNNING, OPEN, "there is no change to resume")
+    # Also of a change that runs: by a new time servers notice that they should try again what they left alone.
+    await tx.execute(change_statements.MOVE_CHANGE, ChangeState.RUNNING, tx.now())
+    return await _read_current(tx)
 
 
 async def undo(tx: Tx) -> Change:

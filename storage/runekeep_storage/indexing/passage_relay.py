@@ -3,8 +3,8 @@ lack."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from time import monotonic
 
 import structlog
 
@@ -12,10 +12,11 @@ from runekeep_common.telemetry import tracing
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage import telemetry
 from runekeep_storage.database import Space, SpaceDatabase, Tx
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable
+from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable
 from runekeep_storage.indexing import backfill, passages, traces
+from runekeep_storage.indexing.account_vectors import AccountVectors
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing
 from runekeep_storage.indexing.outbox import FIRST, Name
@@ -35,10 +36,10 @@ LARGE_SLICES = 8
 """Slices of a large archive in one turn of its space. Words take a fraction of the time of vectors."""
 MAX_EMBED_SECONDS = 10.0
 """How long new passages wait for their vectors. Then they are found by words, and the vectors follow. Meanwhile
-accounts with another endpoint wait too."""
-LATE_SECONDS = 5.0
-"""How long a step waits for missing vectors. Later ones are written when they are there, so that accounts with another
-endpoint do not wait for one that is slow."""
+accounts with another endpoint wait too, the first time."""
+WALK_SECONDS = 5.0
+"""Maximum time between two walks over spaces without vectors while all of them are left alone because the embedder
+failed. Each walk costs a look-up for each account."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,16 +68,13 @@ class PassageRelay:
         self._embedders = embedders
         self._registry = registry
         self._wake = wake
-        self._failures: dict[str, int] = {}
-        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
-        self._working: set[str] = set()
-        """Accounts whose last missing vectors were made."""
-        self._without: set[str] = set()
-        """Accounts whose missing vectors could not be made in the current walk."""
-        self._filling: dict[str, asyncio.Task[bool]] = {}
-        """The missing vectors that are being made, by account."""
+        self._missing_vectors = AccountVectors(database, "backfill_waits", self._end_attempt)
         self._passage_turns = Turns(database, passages.waiting_spaces)
         self._vector_turns = Turns(database, backfill.waiting_spaces)
+        self._has_found = False
+        """Whether the current walk over spaces without vectors has found any that are not left alone."""
+        self._next_walk_at = 0.0
+        """The earliest time of the next such walk, on the clock `monotonic`."""
         self._bad: dict[Space, set[str]] = {}
         """Commits whose passages could not be made; the next server tries again."""
         self._refused: dict[Space, set[str]] = {}
@@ -91,11 +89,7 @@ class PassageRelay:
 
     async def stop(self) -> None:
         """Gives up the vectors that are being made."""
-        tasks = list(self._filling.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._missing_vectors.stop()
 
     async def step(self, index_id: str) -> bool:
         """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
@@ -213,88 +207,42 @@ class PassageRelay:
 
     async def _vectors(self, space: Space, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
-        and vectors follow. After a failure, no passage waits until missing vectors of the account could be made."""
-        if embedder is None or not texts or space.account in self._failures:
+        and vectors follow. After a failure or a late answer, no passage waits until missing vectors of the account are
+        made in time."""
+        if embedder is None or not texts or self._missing_vectors.is_slow(space.account):
             return [None] * len(texts)
-        try:
-            async with asyncio.timeout(MAX_EMBED_SECONDS):
-                return list(await embedder.embed(texts, bulk=True, space=space))
-        except EmbedderUnavailable as error:
-            self._report_failure("relay_without_vectors", space.account, str(error))
-        except TimeoutError:
-            self._report_failure("relay_without_vectors", space.account, f"no vectors within {MAX_EMBED_SECONDS:g} s")
-        return [None] * len(texts)
-
-    def _report_failure(self, event: str, account: str, error: str) -> None:
-        """Logs the first failure of the embedder, then ever fewer: an outage may last for hours."""
-        failures = self._failures[account] = self._failures.get(account, 0) + 1
-        if failures.bit_count() == 1:
-            log.warning(event, account=account, failures=failures, error=error)
+        vectors = await self._missing_vectors.embed(embedder, space, texts, MAX_EMBED_SECONDS, "relay_without_vectors")
+        return [None] * len(texts) if vectors is None else list(vectors)
 
     async def _fill_vectors(self) -> bool:
         """Makes missing vectors of some spaces, as many as keep the embedder busy; their points follow through the
         outbox. Returns whether there may be more to do now. It takes no more, so that new archives do not wait long for
         vectors of others."""
         embedder = self._embedders.main
-        if embedder is None:
+        turns = self._vector_turns
+        if embedder is None or (not turns.has_more and monotonic() < self._next_walk_at):
             return False
-        if not self._vector_turns.has_more or not self._working:
-            self._without.clear()
-        await self._vector_turns.refill()
-        missing: dict[str, list[Missing]] = {}
-        left = embedder.bulk_texts
-        while left > 0 and (spaces := self._vector_turns.next(1)):
+        left_alone, pause_left = self._missing_vectors.left_alone(), self._missing_vectors.pause_left
+        await turns.refill(left_alone)
+        missing: list[Missing] = []
+        while len(missing) < embedder.bulk_texts and (spaces := turns.next(1)):
             account = spaces[0].account
-            # Of an account whose endpoint failed, one user's rows show whether it is back.
-            is_tried = account in self._failures and account in missing
-            if is_tried or account in self._without or account in self._filling:
-                continue
-            found = await self._database.read(backfill.missing, spaces[0], self._registry, left)
-            if found:
-                missing.setdefault(account, []).extend(found)
-                left -= len(found)
-        written = await self._fill_accounts(embedder, missing)
-        # While nothing can be made for any account, the walk goes on at the pace of polls.
-        return written or (self._vector_turns.has_more and (bool(self._working) or not self._without))
+            room = self._missing_vectors.room(account, missing, embedder.bulk_texts)
+            if account not in left_alone and room > 0:
+                missing += await self._database.read(backfill.missing, spaces[0], self._registry, room)
+        self._has_found = self._has_found or bool(missing)
+        may_go_on = await self._missing_vectors.make(embedder, missing)
+        if not turns.has_more:
+            if pause_left and not self._has_found:
+                # Only accounts that are left alone have missing vectors.
+                self._next_walk_at = monotonic() + min(pause_left, WALK_SECONDS)
+            self._has_found = False
+        return may_go_on or turns.has_more
 
-    async def _fill_accounts(self, embedder: Embedder, missing: dict[str, list[Missing]]) -> bool:
-        """Begins to make the vectors of each account, and waits for them, but not long. Returns whether some were
-        written."""
-        if not missing:
-            return False
-        waited = []
-        # Nobody waits for an account whose endpoint failed, unless there is nothing else to do.
-        has_others = not missing.keys() <= self._failures.keys()
-        for account, rows in missing.items():
-            task = self._filling[account] = asyncio.create_task(self._fill_account(embedder, account, rows))
-            task.add_done_callback(partial(self._end_filling, account))
-            if account not in self._failures or not has_others:
-                waited.append(task)
-        done, _ = await asyncio.wait(waited, timeout=LATE_SECONDS)
-        return any(task.result() for task in done)
-
-    def _end_filling(self, account: str, _: asyncio.Task[bool]) -> None:
-        del self._filling[account]
-
-    async def _fill_account(self, embedder: Embedder, account: str, missing: list[Missing]) -> bool:
-        """Returns whether vectors were written."""
-        try:
-            vectors = await embedder.embed([row.text for row in missing], bulk=True, space=missing[0].space)
-        except Exception as error:
-            self._working.discard(account)
-            self._without.add(account)
-            if not isinstance(error, EmbedderUnavailable):
-                log.exception("backfill_failed", account=account)
-                return False
-            self._report_failure("backfill_waits", account, str(error))
-            return False
-        self._failures.pop(account, None)
-        self._working.add(account)
-        filled = zip(missing, vectors, strict=True)
-        written = await backfill.write_vectors(self._database, filled, embedder.model)
+    def _end_attempt(self, _: list[Missing], written: int | None) -> None:
         if written:
+            self._next_walk_at = 0.0
             self._wake()
-        return bool(written)
 
 
 class Turns:
@@ -316,12 +264,12 @@ class Turns:
         """Whether some spaces may not have had their turn since the current walk began."""
         return bool(self._due) or self._after != FIRST
 
-    async def refill(self) -> None:
-        """Reads the next spaces, unless some are left from a failed turn: no space loses its turn to another's
-        failure."""
+    async def refill(self, left_out: Collection[str] = ()) -> None:
+        """Reads the next spaces, without those of the accounts `left_out`, unless some are left from a failed turn: no
+        space loses its turn to another's failure."""
         if self._due:
             return
-        self._due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES)
+        self._due, self._after = await self._database.read_global(self._waiting_spaces, self._after, SPACES, left_out)
         # Several servers walk the same way. In different orders they seldom do the same work.
         random.shuffle(self._due)
 

@@ -1,6 +1,6 @@
 """Passages: the searchable form of archived conversation, one for each message, made after the commit."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -95,9 +95,9 @@ async def waits(tx: Tx, space: Space, archive: Archive) -> bool:
     return row is not None and not row["passages_indexed"]
 
 
-async def waiting_spaces(tx: Tx, after: Name, limit: int) -> tuple[list[Space], Name]:
+async def waiting_spaces(tx: Tx, after: Name, limit: int, left_out: Collection[str] = ()) -> tuple[list[Space], Name]:
     """Reads the spaces with archives whose passages are not in the index yet; see `space_walk.waiting_spaces`."""
-    return await space_walk.waiting_spaces(tx, (statements.NEXT_SPACE_OF_ARCHIVES,), after, limit)
+    return await space_walk.waiting_spaces(tx, (statements.NEXT_SPACE_OF_ARCHIVES,), after, limit, left_out)
 
 
 async def waiting(tx: Tx, space: Space, limit: int = 16) -> list[Archive]:

@@ -5,8 +5,8 @@ One server does the work at a time; if it ends, another server continues. The ro
 made twice and any server may repeat any step.
 """
 
-import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -17,9 +17,8 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.embedders import Embedder, EmbedderUnavailable
-from runekeep_storage.endpoints.outage import Outage
 from runekeep_storage.indexing import backfill, change_statements, embedder_change, outbox, rows
+from runekeep_storage.indexing.account_vectors import AccountVectors
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types
 from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
@@ -44,10 +43,6 @@ TOLERATED: Final = 32
 """Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
 until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
-MAX_EMBED_SECONDS: Final = 60.0
-"""How long one call of the embedder may take."""
-MAX_TEXTS: Final = 2**16
-"""Maximum number of texts that one call of the embedder gets."""
 _BEFORE_ALL: Final = (-1, "", "")
 
 log = structlog.get_logger(__name__)
@@ -66,7 +61,6 @@ class _Work:
     rows_per_hour: int = 0
     report_at: float = 0.0
     reported_at: float = field(default_factory=monotonic)
-    problem: str = ""
     walked: tuple[int, str, str] = _BEFORE_ALL
     waiting: deque[Space] = field(default_factory=deque)
     positions: dict[Space, Position] = field(default_factory=dict)
@@ -92,20 +86,16 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._outages: dict[str, Outage] = {}
-        """Failures of the embedder since its last success, by account: accounts may have endpoints of their own."""
-        self._most_texts = MAX_TEXTS
-        """Maximum number of texts at once; less after a batch took too long."""
+        self._vectors = AccountVectors(database, "reembedding_waits", self._end_attempt, is_next=True)
         self._state_at = 0
         self._not_before = 0.0
         """The earliest time of the next batch, on the clock `monotonic`."""
-        self.has_written = False
-        """Whether the last step put something into the outbox."""
+        self.on_written: Callable[[], None] = lambda: None
+        """Called when something was put into the outbox. The relay sets it."""
 
     async def step(self, index_id: str) -> tuple[bool, float]:
         """Does a part of the work, if there is any and this server is the one to do it. Returns whether there may be
         more to do now, and for how many seconds to wait before; 0 for none."""
-        self.has_written = False
         change = self._attachment.change
         if change is None or change.state in ENDED:
             return False, 0.0
@@ -115,7 +105,7 @@ class Reembedder:
         if change.state_at != self._state_at:
             # Somebody resumed it, perhaps after having mended the embedder.
             self._state_at, self._not_before = change.state_at, 0.0
-            self._outages.clear()
+            self._vectors.end_pauses()
         if wait := self._pause_left():
             return True, wait
         if not await self._holds(change):
@@ -124,10 +114,14 @@ class Reembedder:
             return await self._drop(change)
         more = await self._make(change, index_id)
         await self._report()
-        if self._outages and not more:
+        if self._vectors.problem and not self._vectors.is_making and not more:
             # Perhaps another server reaches the embedder.
             await self.release()
         return more, self._pause_left()
+
+    async def stop(self) -> None:
+        """Gives up the vectors that are being made."""
+        await self._vectors.stop()
 
     def _pause_left(self) -> float:
         return max(self._not_before - monotonic(), 0.0)
@@ -161,16 +155,17 @@ class Reembedder:
         if not work.is_counted:
             await self._count()
             return True
-        limit = min(self._embedders.bulk_texts_of_other, self._most_texts)
+        limit = self._embedders.bulk_texts_of_other
         if change.rows_per_second:
             limit = min(limit, change.rows_per_second)
         # One for new rows and one for old rows, at least.
         missing, walked = await self._next_rows(change, max(limit, 2))
-        written, is_away = await self._fill(missing) if missing else (0, False)
+        embedder = self._embedders.other
+        may_go_on = await self._vectors.make(embedder, missing) if embedder is not None else False
         is_walked = work.walked == _BEFORE_ALL
-        if not missing and self._outages and is_walked and not work.complete_since:
-            # Nothing is left but rows of accounts whose endpoints are left alone.
-            self._not_before = monotonic() + min(outage.pause_left for outage in self._outages.values())
+        if not missing and not self._vectors.is_making and is_walked and not work.complete_since:
+            # Nothing is left but rows of accounts whose endpoints are left alone, if any.
+            self._not_before = monotonic() + self._vectors.pause_left
         if change.rows_per_second:
             self._not_before = max(self._not_before, monotonic()) + len(missing) / change.rows_per_second
         failpoints.reached(failpoints.REEMBED_BEFORE_SWITCH)
@@ -186,7 +181,7 @@ class Reembedder:
                 switched += 1
                 log.info("space_switched", account=space.account, user=space.user, model=change.target.model)
         # If an endpoint is away, others may work, perhaps for spaces behind those that were seen.
-        return bool(written) or is_away or bool(switched) or not is_walked
+        return may_go_on or bool(switched) or not is_walked
 
     async def _next_rows(self, change: Change, limit: int) -> tuple[list[Missing], list[Space]]:
         """Returns rows to embed, and spaces whose old rows have all had their turn."""
@@ -195,25 +190,27 @@ class Reembedder:
         # New rows of all spaces first: those of spaces that were switched are searched already. But old rows get half
         # of each batch, however much is written.
         for_new = limit - limit // 2 if change.state is ChangeState.RUNNING else limit
-        await self._new_turns.refill()
+        left_alone = self._vectors.left_alone()
+        await self._new_turns.refill(left_alone)
         while len(missing) < for_new and (spaces := self._new_turns.next(1)):
-            if self._is_away(spaces[0]):
-                continue
-            missing += await self._missing(spaces[0], for_new - len(missing), NEXT_OF_NEW)
+            room = self._vectors.room(spaces[0].account, missing, for_new)
+            if spaces[0].account not in left_alone and room > 0:
+                missing += await self._missing(spaces[0], room, NEXT_OF_NEW)
         walked: list[Space] = []
         if change.state is not ChangeState.RUNNING:
             return missing, walked
-        if sum(not self._is_away(space) for space in work.waiting) < SPACES:
+        if sum(space.account not in left_alone for space in work.waiting) < SPACES:
             await self._refill(change)
         for _ in range(len(work.waiting)):
             if len(missing) >= limit:
                 break
             space = work.waiting.popleft()
-            if self._is_away(space):
+            room = self._vectors.room(space.account, missing, limit)
+            if space.account in left_alone or room <= 0:
                 work.waiting.append(space)
                 continue
             after = work.positions.get(space, backfill.START)
-            some = await self._missing(space, limit - len(missing), NEXT_OF_OLD, after)
+            some = await self._missing(space, room, NEXT_OF_OLD, after)
             if some:
                 work.positions[space] = _behind(after, some)
                 work.waiting.append(space)
@@ -235,48 +232,17 @@ class Reembedder:
         number, space = found[-1] if len(found) == SPACES else (0, None)
         work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
 
-    def _is_away(self, space: Space) -> bool:
-        """Returns whether the endpoint of the space's account is left alone for now."""
-        outage = self._outages.get(space.account)
-        return outage is not None and outage.is_paused
-
-    async def _fill(self, missing: list[Missing]) -> tuple[int, bool]:
-        """Returns how many rows got vectors, and whether the embedder is away for an account of the others."""
-        embedder = self._embedders.other
-        if embedder is None:
-            return 0, False
-        by_account: dict[str, list[Missing]] = {}
-        for one in missing:
-            by_account.setdefault(one.space.account, []).append(one)
-        written = await asyncio.gather(*(self._fill_account(embedder, rows) for rows in by_account.values()))
-        self._work.problem = next((one.problem for one in self._outages.values()), "")
-        return sum(count or 0 for count in written), None in written
-
-    async def _fill_account(self, embedder: Embedder, missing: list[Missing]) -> int | None:
-        """Returns how many rows of one account got vectors; None if the embedder is away for it."""
-        work, account = self._work, missing[0].space.account
-        try:
-            async with asyncio.timeout(MAX_EMBED_SECONDS):
-                vectors = await embedder.embed([one.text for one in missing], bulk=True, space=missing[0].space)
-        except (EmbedderUnavailable, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                self._most_texts = max(len(missing) // 2, 1)
-                error = EmbedderUnavailable(f"no vectors within {MAX_EMBED_SECONDS:g} s")
+    def _end_attempt(self, missing: list[Missing], written: int | None) -> None:
+        work = self._work
+        if written is None:
             work.report_at = 0.0
+            # Its rows are read again after the pause.
             for one in missing:
                 work.positions.pop(one.space, None)
-            # For operators: the message has no text of users, and no key.
-            outage = self._outages.setdefault(account, Outage())
-            if outage.add(error):
-                log.warning("reembedding_waits", account=account, failures=outage.failures, error=outage.problem)
-            return None
-        self._outages.pop(account, None)
-        self._most_texts = min(self._most_texts + 1, MAX_TEXTS)
-        filled = zip(missing, vectors, strict=True)
-        written = await backfill.write_vectors(self._database, filled, embedder.model, is_next=True)
+            return
         work.done += written
-        self.has_written = self.has_written or bool(written)
-        return written
+        if written:
+            self.on_written()
 
     # Progress
 
@@ -308,7 +274,7 @@ class Reembedder:
             max(work.total, work.done),
             work.done,
             work.rows_per_hour,
-            work.problem,
+            self._vectors.problem,
         )
 
     # The end

@@ -99,6 +99,8 @@ class Relay:
             withhold_secrets=withhold_secrets,
         )
         self._reembedder = reembedder
+        if reembedder is not None:
+            reembedder.on_written = partial(self.wake, MEMORIES, EMBEDDER)
         self._last_space = outbox.FIRST
         self._last_elsewhere = watermarks.FIRST_IN_AN_INDEX
         self._urgent: dict[Space, None] = {}
@@ -123,8 +125,6 @@ class Relay:
         if self._reembedder is None:
             return False
         more, seconds = await self._reembedder.step(index_id)
-        if self._reembedder.has_written:
-            self.wake(MEMORIES)
         if seconds:
             asyncio.get_running_loop().call_later(seconds, self.wake, EMBEDDER)
         return more and not seconds
@@ -156,6 +156,8 @@ class Relay:
             await asyncio.wait(self._tasks)
         self._tasks = []
         await self._passages.stop()
+        if self._reembedder is not None:
+            await self._reembedder.stop()
 
     @property
     def movement(self) -> asyncio.Event:

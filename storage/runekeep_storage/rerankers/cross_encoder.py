@@ -1,5 +1,4 @@
-"""Cross-encoders run by the package `fastembed`, our extra `fastembed`: those that it knows by name, and any other
-whose files lie in a folder."""
+"""Cross-encoders run by the package `fastembed`, see `local_models`."""
 
 import asyncio
 import threading
@@ -8,6 +7,7 @@ from typing import Any
 
 from runekeep_storage.drivers.common.fair_turns import FairThreads
 from runekeep_storage.endpoints.json_endpoint import EndpointUnavailable
+from runekeep_storage.endpoints.local_models import load_model
 from runekeep_storage.rerankers.options import RerankOptions
 
 _BATCH_TEXTS = 8
@@ -15,8 +15,7 @@ _BATCH_TEXTS = 8
 
 
 class CrossEncoder:
-    """A model in a thread of its own, see `Scorer`. Without a folder it is loaded from the cache of `fastembed`, or
-    downloaded."""
+    """A model in a thread of its own, see `Scorer`."""
 
     def __init__(self, options: RerankOptions, threads: int) -> None:
         self.name = options.model
@@ -55,30 +54,8 @@ class CrossEncoder:
         return scores
 
     def _load(self) -> Any:
+        options = self._options
         try:
-            from fastembed.rerank.cross_encoder import TextCrossEncoder
-        except ImportError as error:
-            raise EndpointUnavailable(
-                "the package fastembed is not installed: pip install 'runekeep[fastembed]'"
-            ) from error
-        model, path = self._options.model, self._options.path
-        known = {str(one["model"]).lower() for one in TextCrossEncoder.list_supported_models()}
-        try:
-            if model.lower() not in known:
-                self._add_model(TextCrossEncoder)
-            folder = None if path is None else str(path)
-            return TextCrossEncoder(model, threads=self._model_threads, cuda=False, specific_model_path=folder)
-        except EndpointUnavailable:
-            raise
+            return load_model("TextCrossEncoder", options.model, options.path, self._model_threads, setting="rerank")
         except Exception as error:
-            raise EndpointUnavailable(f"{model} cannot be loaded: {error}") from error
-
-    def _add_model(self, registry: Any) -> None:
-        """Describes a model to `fastembed` that it does not know."""
-        from fastembed.common.model_description import ModelSource
-
-        model = self._options.model
-        if self._options.path is None:
-            raise EndpointUnavailable(f"fastembed knows no reranker {model}; rerank.path must name its folder")
-        # The source is required and not used: the files are in the folder.
-        registry.add_custom_model(model=model, sources=ModelSource(hf=model), model_file="model.onnx")
+            raise EndpointUnavailable(f"{self.name} cannot be loaded: {error}") from error

@@ -94,6 +94,17 @@ class _New:
     tokens: int
 
 
+async def add_groups(
+    tx: Tx, groups: Sequence[tuple[Space, Sequence[Append]]]
+) -> list[list[AppendResult | bytes | Exception]]:
+    """Appends groups of one account in order, see `add`. Returns the outcomes of each group in its order.
+
+    The appends of a group are in one transaction, so that none is stored if those before it are lost.
+    """
+    outcomes = iter(await add(tx, [(space, item) for space, items in groups for item in items]))
+    return [[next(outcomes) for _ in items] for _, items in groups]
+
+
 async def add(tx: Tx, items: Sequence[Asked]) -> list[AppendResult | bytes | Exception]:
     """Appends in order, for one account, and creates the automatic commits that become due. Returns for each item its
     result, or the stored response of a repeat.
@@ -185,7 +196,7 @@ def _place(
                 return AlreadyExists("message", message.message_id), False
             stored.append(there)
             continue
-        placed = replace(message, created_at=message.created_at or now, sequence=session.last_sequence + len(fresh) + 1)
+        placed = _placed(message, message.created_at or now, session.last_sequence + len(fresh) + 1)
         fresh.append(_New(user, item.session_id, placed, body, tokens.tokens_of_stored(body)))
         stored.append(placed)
         if message.message_id in item.brought:
@@ -199,6 +210,21 @@ def _place(
         session.idle_at = session.rules.idle_at(now, session.live)
     is_due = bool(fresh) and session.rules.due(session.live_tokens, session.live)
     return AppendResult(stored, session.live), is_due
+
+
+def _placed(message: Message, created_at: int, sequence: int) -> Message:
+    """Returns the message with its time and position. `dataclasses.replace` takes several times as long, for every
+    message."""
+    return Message(
+        message.message_id,
+        message.role,
+        message.parts,
+        message.peer_id,
+        message.turn_id,
+        message.speaker,
+        created_at,
+        sequence,
+    )
 
 
 def _content(message: Message) -> tuple[object, ...]:

@@ -113,7 +113,7 @@ async def make(order: Order) -> Taken:
                 body, metadata = next(requests)
                 began = time.perf_counter()
                 try:
-                    await call(body + _request_id(order.id_field), metadata=metadata, timeout=DEADLINE)
+                    await call(body + request_id(order.id_field), metadata=metadata, timeout=DEADLINE)
                     statuses["OK"] += 1
                 except grpc.aio.AioRpcError as error:
                     statuses[error.code().name] += 1
@@ -128,7 +128,7 @@ async def make(order: Order) -> Taken:
         await asyncio.gather(*(channel.close() for channel in channels))
 
 
-def _request_id(number: int) -> bytes:
+def request_id(number: int) -> bytes:
     """A field of a request, encoded; messages may be put together field by field."""
     if not number:
         return b""

@@ -1,7 +1,7 @@
 """The floor of any call: a server in the style of ours that answers with what it was asked, and does nothing else.
 
-Prints its address, and ends with its stdin. SAY is unary. WATCH is a stream that gives its request back at once, and
-again when END is called.
+Prints its address, and ends with its stdin. SAY is unary. STREAM gives back each of a stream of requests. WATCH is a
+stream that gives its request back at once, and again when END is called.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ import uvloop
 from runekeep.v1 import session_service_pb2 as pb
 
 SAY = "/bench.Echo/Say"
+STREAM = "/bench.Echo/Stream"
 WATCH = "/bench.Echo/Watch"
 END = "/bench.Echo/End"
 
 _MESSAGE = (pb.AddMessagesRequest.FromString, pb.AddMessagesRequest.SerializeToString)
+_STREAMED = (pb.StreamMessagesRequest.FromString, pb.StreamMessagesRequest.SerializeToString)
 
 
 class _Echo(grpc.GenericRpcHandler):
@@ -26,6 +28,7 @@ class _Echo(grpc.GenericRpcHandler):
         self._ended = asyncio.Event()
         self._methods = {
             SAY: grpc.unary_unary_rpc_method_handler(self._say, *_MESSAGE),
+            STREAM: grpc.stream_stream_rpc_method_handler(self._stream, *_STREAMED),
             WATCH: grpc.unary_stream_rpc_method_handler(self._watch, *_MESSAGE),
             END: grpc.unary_unary_rpc_method_handler(self._end, *_MESSAGE),
         }
@@ -35,6 +38,12 @@ class _Echo(grpc.GenericRpcHandler):
 
     async def _say(self, request: pb.AddMessagesRequest, context: Any) -> pb.AddMessagesRequest:
         return request
+
+    async def _stream(
+        self, requests: AsyncIterator[pb.StreamMessagesRequest], context: Any
+    ) -> AsyncIterator[pb.StreamMessagesRequest]:
+        async for request in requests:
+            yield request
 
     async def _watch(self, request: pb.AddMessagesRequest, context: Any) -> AsyncIterator[pb.AddMessagesRequest]:
         ended = self._ended

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.load import inserts as bare
+from tests.bench.load import streams as appends
 from tests.bench.load import watchers as streams
 from tests.bench.load.client import Order, Taken
 
@@ -97,6 +98,20 @@ class Load:
         return taken
 
 
+class Streams:
+    """A client process whose clients keep streams of appends. Runs one order at a time."""
+
+    def __init__(self, process: Spoken) -> None:
+        self._process = process
+
+    async def run(self, order: appends.Order) -> Taken:
+        """Raises CallsFailed when any append was not acknowledged."""
+        taken = Taken(**json.loads(await self._process.ask(order.to_json())))
+        if taken.statuses != {"OK": order.appends}:
+            raise CallsFailed(f"{order.method}: {taken.statuses} of {order.appends} appends; {taken.failure}")
+        return taken
+
+
 class Inserts:
     """A process that writes to a store of its own."""
 
@@ -135,6 +150,12 @@ class Echo:
 async def load() -> AsyncIterator[Load]:
     async with spoken("tests.bench.load.client") as process:
         yield Load(process)
+
+
+@contextlib.asynccontextmanager
+async def append_streams() -> AsyncIterator[Streams]:
+    async with spoken("tests.bench.load.streams") as process:
+        yield Streams(process)
 
 
 @contextlib.asynccontextmanager

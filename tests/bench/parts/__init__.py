@@ -3,4 +3,4 @@ figures. In the order of the page."""
 
 SOAK = "soak"
 """Measured when it is asked for: it takes as many minutes as it is told."""
-ORDER = ("appends", "calls", "commits", "search", "turns", "claims", "process", SOAK)
+ORDER = ("appends", "streams", "calls", "commits", "search", "turns", "claims", "process", SOAK)

@@ -15,10 +15,12 @@ STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class BestScore:
-    """The score of the best result of `find` for a question; 0 if nothing was found."""
+    """The score of the best result of `find` for a question; 0 if nothing was found. `is_degraded`: the search went
+    without vectors."""
 
     question: Question
     score: float
+    is_degraded: bool = False
 
 
 def calibrate(scores: Sequence[BestScore]) -> dict[str, Any]:
@@ -36,12 +38,18 @@ def calibrate(scores: Sequence[BestScore]) -> dict[str, Any]:
         for floor in FLOORS
     }
     counts = {kind: len(some) for kind, some in kinds.items()}
-    return {"slope": round(slope, 4), "offset": round(offset, 3), "questions": counts, "below": below}
+    made = {"slope": round(slope, 4), "offset": round(offset, 3), "questions": counts, "below": below}
+    return made | {"degraded": sum(one.is_degraded for one in scores)}
 
 
 def write_curve(path: Path, model: str, made: dict[str, Any]) -> None:
     """Writes the curve of an embedder's model to a file for the setting `relevance_file`, beside those that it has.
-    Raises ValueError if there is no curve, or none that the server takes."""
+    Raises ValueError if there is no curve, none that the server takes, or one of searches without vectors."""
+    if made.get("degraded"):
+        raise ValueError(
+            f"{made['degraded']} questions were searched without vectors, because the embedder was late or away: set"
+            " RUNEKEEP_EMBEDDING__QUERY_SECONDS to more"
+        )
     if made.get("slope", 0.0) <= 0:
         raise ValueError("known and unknown subjects cannot be told apart by the scores of this embedder")
     curves = json.loads(path.read_text("utf-8")) if path.exists() else {}

@@ -80,8 +80,9 @@ def _message(message: lives.Message) -> Message:
 
 
 async def _ask(life: Life, client: AsyncClient, question: Question, played: PlayedLife) -> None:
-    found = (await client.find(question.text, limit=1))["results"]
-    played.best_scores.append(BestScore(question, found[0]["score"] if found else 0.0))
+    answer = await client.find(question.text, limit=1)
+    best = answer["results"][0]["score"] if answer["results"] else 0.0
+    played.best_scores.append(BestScore(question, best, is_degraded="dense" in answer["degraded"]))
     for sources, kinds in SOURCES.items():
         for budget in BUDGETS:
             recalled: Any = await client.recall(question.text, token_budget=budget, kinds=kinds)

@@ -17,6 +17,8 @@ from runekeep_storage.jobs.budgets import TokenLimits
 from runekeep_storage.records import Job
 from tests.support.storage.databases import ANN, BOB, CAT, TERMS, Clock, NewStore, queue, revise, talk, write
 
+pytestmark = pytest.mark.postgres_long
+
 SECONDS = 60.0
 
 

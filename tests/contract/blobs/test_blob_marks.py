@@ -24,6 +24,8 @@ from tests.support.storage.databases import ANN, BOB, Clock, NewStore, talk
 from tests.support.storage.deletions import dump
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 
+pytestmark = pytest.mark.postgres_long
+
 Step = Callable[[], Awaitable[None]]
 
 

@@ -21,6 +21,8 @@ from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, Clock, talk
 from tests.support.storage.deletions import NAMESAKE, dump, fill, held
 
+pytestmark = pytest.mark.postgres_long
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

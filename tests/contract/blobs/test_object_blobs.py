@@ -31,6 +31,8 @@ from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, CAT
 from tests.support.storage.deletions import dump
 
+pytestmark = pytest.mark.postgres_long
+
 URL = f"s3://{s3_server.BUCKET}/of/runekeep"
 ANNA = Space(ANN.account, f"{ANN.user}a")
 """Her name begins as another one's."""

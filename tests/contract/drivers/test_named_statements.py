@@ -1,7 +1,6 @@
 """Each driver understands the named statements: their words, tables, columns and types."""
 
 import re
-from pathlib import PurePath
 
 import pytest
 
@@ -9,7 +8,10 @@ from runekeep_storage.database import Database, Tx
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from tests.support.storage.named_statements import COUNTS, MODULES, module_of, statements
 
-OTHER_DRIVER = {True: "drivers/postgres", False: "drivers/sqlite"}
+OF_SQLITE = {"transfer/statements.HAS_AUDIT_LOG"}
+"""Statements of a room that a SQLite file alone gets."""
+OF_POSTGRES = {f"transfer/statements.{name}" for name in ("CLOCK", "SERVER_FACTS", "LACKING_PRIVILEGES")}
+"""Those that PostgreSQL alone gets."""
 
 
 async def explain(tx: Tx, sql: str) -> None:
@@ -20,9 +22,12 @@ async def explain(tx: Tx, sql: str) -> None:
 
 @pytest.mark.parametrize("path", MODULES)
 async def test_the_engine_plans_each_statement(database: Database, path: str) -> None:
-    if PurePath(path).is_relative_to(OTHER_DRIVER[isinstance(database, SqliteDatabase)]):
+    other, of_other = ("postgres", OF_POSTGRES) if isinstance(database, SqliteDatabase) else ("sqlite", OF_SQLITE)
+    if path == f"drivers/{other}/statements":
         pytest.skip("statements of the other driver")
     for name, sql in statements(module_of(path), COUNTS):
+        if f"{path}.{name}" in of_other:
+            continue
         try:
             await database.write_global(explain, sql)
         except Exception as error:

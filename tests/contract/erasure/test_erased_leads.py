@@ -17,6 +17,8 @@ from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, commit, text
 from tests.support.storage.search import Search, nothing_waits
 
+pytestmark = pytest.mark.postgres_long
+
 SECRET = "leukemia diagnosis"
 REPLY = "so sorry about it"
 

@@ -16,6 +16,8 @@ from runekeep_storage.indexing import outbox
 from tests.support.storage.databases import ANN, BOB, Clock, commit
 from tests.support.storage.erasures import WORD, Store, say, words
 
+pytestmark = pytest.mark.postgres_long
+
 GRACE = 3700
 MESSAGES = Scope(Kind.MESSAGES, session_id="s", message_ids=("m2",))
 

@@ -38,6 +38,8 @@ from tests.support.storage.deletions import (
 )
 from tests.support.storage.search import GRACE_SECONDS, Search, nothing_waits, said
 
+pytestmark = pytest.mark.postgres_long
+
 AT_ONCE = 5
 SLICE = 3
 FOLLOWS = {"leftovers", *SLICES}

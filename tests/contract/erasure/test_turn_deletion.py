@@ -17,6 +17,8 @@ from runekeep_storage.turns import artifacts, buckets, feedback, fingerprints, s
 from tests.support.storage.databases import ANN, BOB
 from tests.support.storage.deletions import TURN_TABLES, choose, dump, slices_of, take_turn
 
+pytestmark = pytest.mark.postgres_long
+
 
 async def memories_of_turns(database: Database, space: Space, session_id: str) -> dict[str, object]:
     """All that is read of turns: of the session, and of all sessions of the user that still have something to say."""

@@ -18,6 +18,8 @@ from runekeep_storage.turns import jobs
 from tests.support.storage.databases import ANN, claim
 from tests.support.storage.turns import say, submit
 
+pytestmark = pytest.mark.postgres_long
+
 T = TypeVar("T")
 
 

@@ -31,6 +31,8 @@ from runekeep_storage.records import LeaseId
 from runekeep_storage.store import Store
 from tests.support.storage.databases import ANN, CAT, claim, prepared, queue
 
+pytestmark = pytest.mark.postgres_long
+
 SETTINGS = Settings()
 REGISTRY = Registry.load()
 MADE_BY = common_pb2.ExtractorInfo(engine="test")

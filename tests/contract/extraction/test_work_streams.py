@@ -29,6 +29,8 @@ from runekeep_storage.store import Store
 from tests.support.storage.databases import ANN, CAT, claim, prepared, queue
 from tests.support.worker import KINDS
 
+pytestmark = pytest.mark.postgres_long
+
 SETTINGS = Settings()
 REGISTRY = Registry.load()
 Apply = Callable[[Output], Awaitable[Applied]]

@@ -35,6 +35,8 @@ from tests.support.storage.databases import ANN, BOB
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 from tests.support.storage.search import Search
 
+pytestmark = pytest.mark.postgres_long
+
 TEA = "viking://user/ann/memories/preferences/Tea.md"
 BREAD = "viking://user/ann/memories/preferences/Bread.md"
 

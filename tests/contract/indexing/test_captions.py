@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from runekeep_storage.database import Row, Tx
 from runekeep_storage.indexing import captions, passages
 from runekeep_storage.memories.apply import Applied, apply
@@ -16,6 +18,8 @@ from tests.support.appending import add_messages
 from tests.support.storage.auto_commits import erase
 from tests.support.storage.databases import ANN, BOB, claim, commit, prepared, text
 from tests.support.storage.search import Search, said
+
+pytestmark = pytest.mark.postgres_long
 
 URL = "https://pictures.example/sky.png"
 CAPTION = "A zeppelin over the lake."

@@ -28,6 +28,8 @@ from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector
 from tests.support.storage.databases import ANN, BOB, CAT, Clock, revise
 from tests.support.storage.search import CHECK_SECONDS, POLL, VECTORS, Search, wordless, write
 
+pytestmark = pytest.mark.postgres_long
+
 TARGET = VectorSpace("hashed-words-8-turned", DIMENSION)
 
 

@@ -13,6 +13,8 @@ from tests.support.storage.deletions import fill
 from tests.support.storage.search import Search, write
 from tests.support.storage.statements import Noted
 
+pytestmark = pytest.mark.postgres_long
+
 
 async def test_vectors_of_another_embedder_are_forgotten_page_by_page(
     search: Search, monkeypatch: pytest.MonkeyPatch

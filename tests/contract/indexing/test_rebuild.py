@@ -43,6 +43,8 @@ from tests.support.storage.search import (
     memories as contents,
 )
 
+pytestmark = pytest.mark.postgres_long
+
 MEMORIES = (PointKind.MEMORY,)
 
 

@@ -21,6 +21,8 @@ from tests.doubles.word_embedder import WordEmbedder
 from tests.support.storage.databases import ANN, BOB, Clock, commit, revise, talk
 from tests.support.storage.search import CHECK_SECONDS, GRACE_SECONDS, Search, memories, said, write
 
+pytestmark = pytest.mark.postgres_long
+
 
 async def compared(search: Search, space: Space) -> Compared | None:
     index_id = await search.attachment.id()

@@ -40,6 +40,8 @@ from tests.support.storage.search import (
     write,
 )
 
+pytestmark = pytest.mark.postgres_long
+
 
 @pytest.mark.parametrize("edge_class", [EdgeIndex])
 async def test_an_index_that_dies_comes_back_with_everything(search: Search) -> None:

@@ -15,6 +15,8 @@ from runekeep_storage.spaces import spaces
 from tests.contract.jobs.test_claims import enqueue
 from tests.support.storage.databases import SECOND, TERMS, Clock
 
+pytestmark = pytest.mark.postgres_long
+
 ANN = Space("acme", "ann")
 BEN = Space("other", "ben")
 

@@ -12,6 +12,8 @@ from runekeep_storage.spaces.index_backlog import IndexBacklog
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, claim, queue, revise, write
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 
+pytestmark = pytest.mark.postgres_long
+
 INDEX = "ab12"
 ENDED = 20_000
 

@@ -18,6 +18,8 @@ from runekeep_storage.records import Job, Task
 from runekeep_storage.sessions import archives, sessions
 from tests.support.storage.databases import ANN, SECOND, TERMS, Clock, claim, commit, prepared, queue, talk
 
+pytestmark = pytest.mark.postgres_long
+
 # One attempt that counts would be the last one.
 SETTINGS = Settings(max_attempts=1, max_lost_leases=1, max_conflicts=1)
 POLICY = FailurePolicy(SETTINGS)

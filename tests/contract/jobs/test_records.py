@@ -16,6 +16,8 @@ from runekeep_storage.spaces import pending_deletions
 from runekeep_storage.tables import RECORDS
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, claim, commit, prepared, queue, talk
 
+pytestmark = pytest.mark.postgres_long
+
 BUSY = Failure("model_unavailable", "try later")
 SECRET = "the bassoon is behind the stove"
 

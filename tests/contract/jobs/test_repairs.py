@@ -7,6 +7,8 @@ from runekeep_storage.errors import LeaseLost
 from runekeep_storage.jobs import jobs, repairs
 from tests.support.storage.databases import ANN, BOB, CAT, claim, queue
 
+pytestmark = pytest.mark.postgres_long
+
 
 async def test_a_repair_is_known_as_long_as_its_lease(database: Database) -> None:
     await queue(database, ANN, "t1")

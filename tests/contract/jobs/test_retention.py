@@ -11,6 +11,8 @@ from runekeep_storage.memories import apply, memories
 from runekeep_storage.sessions import archives
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, claim, prepared, queue, revise, uri, write
 
+pytestmark = pytest.mark.postgres_long
+
 DAY = 86_400
 MONTH = 30 * DAY * SECOND
 

@@ -15,6 +15,8 @@ from runekeep_storage.memories import apply
 from runekeep_storage.records import Job
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, claim, prepared, queue
 
+pytestmark = pytest.mark.postgres_long
+
 DAY = 86_400
 
 

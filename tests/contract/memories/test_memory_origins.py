@@ -26,6 +26,8 @@ from tests.support.storage.databases import ANN, Clock, NewStore, talk, uri, wri
 from tests.support.storage.erasures import Store, extract, say, words
 from tests.support.storage.statements import Statements
 
+pytestmark = pytest.mark.postgres_long
+
 MANY_MEMORIES = 200
 MANY_MESSAGES = 1000
 

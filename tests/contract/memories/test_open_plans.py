@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from runekeep_schemas.memory_types.event_time import happened_at
 from runekeep_schemas.memory_types.plans import due
 from runekeep_schemas.type_files.registry import Registry
@@ -10,6 +12,8 @@ from runekeep_storage.database import Database
 from runekeep_storage.memories.open_plans import MAX_BYTES, open_plans
 from runekeep_storage.records import MemoryWrite
 from tests.support.storage.databases import ANN, BOB, revise, write
+
+pytestmark = pytest.mark.postgres_long
 
 DIRECTORY = "viking://user/ann/memories/plans/"
 PLANS = Registry.load()["plans"]

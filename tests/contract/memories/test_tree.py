@@ -29,6 +29,8 @@ from tests.support.storage.databases import ANN, BOB, CAT, ON_SQLITE, Clock, cla
 from tests.support.storage.search import Search
 from tests.support.storage.trees import Tree, at_revision, at_time
 
+pytestmark = pytest.mark.postgres_long
+
 ROOT = "viking://user/ann"
 TOPICS = (
     "a", "a b", "a-b", "a.b", "a0", "A", "été", "[x]*", "x\ny", "l\u2028s", "?", "漢字", "-", "!a", "a/b", "~",

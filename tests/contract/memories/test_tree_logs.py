@@ -12,6 +12,8 @@ from tests.support.storage.databases import ANN, commit, talk
 from tests.support.storage.search import Search
 from tests.support.storage.trees import Tree
 
+pytestmark = pytest.mark.postgres_long
+
 ROOT = "viking://user/ann"
 
 LIVE = f"{ROOT}/sessions/s/messages.jsonl"

@@ -106,7 +106,9 @@ class Callers:
         )
 
         async def append() -> bytes:
-            outcome: AppendResult | bytes = await self.database.write_jointly(appends.add, space, item)
+            (outcome,) = await self.database.write_jointly(appends.add_groups, space, [item])
+            if isinstance(outcome, Exception):
+                raise outcome
             return encode(outcome) if isinstance(outcome, AppendResult) else outcome
 
         return append
@@ -226,6 +228,17 @@ async def test_no_caller_is_told_of_the_messages_of_another(database: Database) 
     other = replace(ann, request_id="r3", said=(("m1", "bob"),))
     (refused,) = await at_once(database, callers.ask(other))
     assert told(refused) == ("AlreadyExists", "a message named m1 exists")
+
+
+async def test_each_of_a_group_has_its_own_outcome(database: Database) -> None:
+    await database.write(sessions.create, ANN, "s")
+    brought = [replace(append(text("m1", words)), brought=frozenset({"m1"})) for words in ("one", "another")]
+    group = [*brought, replace(append(text("m2", "two")), session_id="none"), append(text("m3", "three"))]
+    outcomes: list[Any] = await database.write_jointly(appends.add_groups, ANN, group)
+    assert [type(one).__name__ for one in outcomes] == ["AppendResult", "AlreadyExists", "NotFound", "AppendResult"]
+    found: list[Message] = await database.read(sessions.messages_between, ANN, "s", 0, 100)
+    assert [message.message_id for message in found] == ["m1", "m3"]
+    assert [one.sequence for one in outcomes[3].messages] == [2]
 
 
 async def test_large_appends_are_made_by_themselves(database: Database) -> None:

@@ -22,6 +22,8 @@ from tests.support.storage.auto_commits import HOUR, IDLE, erase, idle_at, range
 from tests.support.storage.commits import POLL, Server
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, NewStore, commit, queue, talk, text
 
+pytestmark = pytest.mark.postgres_long
+
 
 async def test_what_is_updated_is_changed_and_nothing_else(database: Database, clock: Clock) -> None:
     await talk(database, ANN, "s", "one")

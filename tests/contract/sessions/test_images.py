@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from runekeep_storage.database import Database, Space
 from runekeep_storage.erasure.deletion import delete_session, delete_user
 from runekeep_storage.indexing import passages
@@ -11,6 +13,8 @@ from runekeep_storage.records import Message
 from runekeep_storage.sessions import image_descriptions
 from runekeep_storage.sessions.image_descriptions import Described
 from tests.support.storage.databases import ANN, BOB, CAT, Clock, claim, prepared, queue, talk
+
+pytestmark = pytest.mark.postgres_long
 
 CAT_URL, DOG_URL = "https://pictures.example/cat.png", "data:image/png;base64," + "iVBORw0KGgo" * 1000
 

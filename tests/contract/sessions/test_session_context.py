@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from runekeep_storage.sessions.context import Room
 from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, NewStore, commit, talk, text
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
+
+pytestmark = pytest.mark.postgres_long
 
 FEW, MANY = 60, 1500
 OVERVIEW = "# What was said\n\nMuch."

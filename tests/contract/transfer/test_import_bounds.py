@@ -32,6 +32,8 @@ from tests.support.storage.archives import REGISTRY, Parts, exported, imported, 
 from tests.support.storage.databases import ANN, BOB
 from tests.support.storage.deletions import STAYS, dump
 
+pytestmark = pytest.mark.postgres_long
+
 Files = Mapping[str, bytes]
 Row = dict[str, Any]
 LEFT = {"leftovers", "messages", "turns", "turn_artifacts", "turn_tags"}

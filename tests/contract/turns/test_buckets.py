@@ -23,6 +23,8 @@ from runekeep_storage.turns.buckets import Stored
 from tests.support.storage.databases import ANN, BOB, SECOND, Clock, talk
 from tests.support.storage.deletions import OTHERS
 
+pytestmark = pytest.mark.postgres_long
+
 
 class Kept(FolderBlobs):
     """Blobs that can be aged and counted."""

@@ -22,6 +22,8 @@ from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, MADE, TERMS, Clock, claim, commit, queue, talk, text
 from tests.support.storage.deletions import dump
 
+pytestmark = pytest.mark.postgres_long
+
 MOST = 10
 FAILURE = Failure("model_error", "no")
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from runekeep_schemas.turns.fingerprint import Fingerprint
 from runekeep_schemas.turns.summary import Summary
 from runekeep_storage.database import Database, Space, Tx
@@ -10,6 +12,8 @@ from runekeep_storage.turns.memories import Filled, TurnMemory, fill_in
 from tests.support.storage.databases import ANN
 from tests.support.storage.statements import Statements
 from tests.support.storage.turns import say, submit
+
+pytestmark = pytest.mark.postgres_long
 
 TURNS = [f"t{number}" for number in range(6)]
 

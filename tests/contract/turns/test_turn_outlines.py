@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from runekeep_schemas.turns.summary import Summary
 from runekeep_schemas.turns.views import compressed_view
 from runekeep_server.turns.texts import HEAD, MESSAGES, TAIL, outlined, text_of
@@ -11,6 +13,8 @@ from runekeep_storage.sessions import sessions
 from runekeep_storage.turns import turns
 from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN
+
+pytestmark = pytest.mark.postgres_long
 
 LONG = 'words "quoted" \\ and\n\tmore é 🌰 ' * 9_000
 SHORT = "in a word"

@@ -37,6 +37,8 @@ from tests.support.storage.databases import ANN, MADE, claim
 from tests.support.storage.turns import fill, say, submit, turn
 from tests.support.turn_calls import signal
 
+pytestmark = pytest.mark.postgres_long
+
 Keep = Callable[..., Awaitable[Stored]]
 
 

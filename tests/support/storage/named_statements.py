@@ -16,7 +16,7 @@ STORAGE: Final = Path(runekeep_storage.__file__).parent
 MODULES: Final = sorted(
     path.relative_to(STORAGE).with_suffix("").as_posix() for path in STORAGE.rglob("*statements.py")
 )
-_STATEMENT: Final = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
+_STATEMENT: Final = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
 COUNTS: Final[dict[Any, Any]] = {int: 2, bool: True}
 """Arguments of functions that build statements, by type: those that name nothing."""
 NAMES: Final[dict[Any, Any]] = {

@@ -39,7 +39,7 @@ def test_the_page_counts_questions_below_each_floor() -> None:
     made = calibrate(scores)
     assert made["questions"] == {"answerable": 3, "unknown_subject": 2, "unknown_detail": 1}
     assert made["below"]["0.3"]["unknown_subject"] == 1 and made["below"]["0.5"]["answerable"] == 1
-    assert calibrate(scores[:3]) == {}
+    assert calibrate(scores[:3]) == {} and made["degraded"] == 0
 
 
 def test_the_server_reads_the_curves_that_the_command_writes(tmp_path: Path) -> None:
@@ -52,6 +52,8 @@ def test_the_server_reads_the_curves_that_the_command_writes(tmp_path: Path) -> 
     for none in ({}, {"slope": -0.1, "offset": 1.0}):
         with pytest.raises(ValueError, match="told apart"):
             write_curve(file, "openai/three", none)
+    with pytest.raises(ValueError, match="2 questions were searched without vectors"):
+        write_curve(file, "openai/three", {"slope": 0.4, "offset": 0.0, "degraded": 2})
     assert file.read_text() == before
 
 

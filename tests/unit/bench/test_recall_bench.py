@@ -114,6 +114,7 @@ def test_means_are_over_questions_then_over_conversations() -> None:
     assert {name: (row["questions"], row["turn_recall_5"]) for name, row in told.items()} == {1: (3, 1.0), 4: (2, 0.0)}
 
 
+@pytest.mark.long
 def test_the_whole_bench_on_a_small_file(file: Path) -> None:
     run = [sys.executable, "-m", "tests.bench.recall", str(file), "--ablations"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=240, env=None, check=True)

@@ -40,6 +40,7 @@ def api() -> Iterator[MessagesApi]:
 def without_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Each client reads the system's certificates, in a tenth of a second; models are called over plain HTTP here."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("authorities")))
         yield
 

@@ -101,7 +101,8 @@ class ServerDouble(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: Any) -> Any:
         method = METHODS.get(handler_call_details.method)
-        if method is None:
+        if method is None or method.client_streaming:
+            # As a server of an earlier version answers.
             return None
         request_class = message_factory.GetMessageClass(method.input_type)
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler

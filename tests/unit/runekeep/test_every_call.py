@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from runekeep import AsyncClient, AsyncSession, Client, Session
+from runekeep import Append, AsyncAppend, AsyncClient, AsyncSession, AsyncWriter, Client, Session, Writer
 from runekeep.client.admin import Admin, AsyncAdmin
 from tests.typed.samples import public_methods, samples
 
@@ -43,7 +43,16 @@ def test_every_call_of_the_contract_is_made_by_the_client() -> None:
     assert {f"{service}.{method}" for service, method in contract if method not in reached} == set()
 
 
-@pytest.mark.parametrize(("awaited", "blocking"), [(AsyncClient, Client), (AsyncSession, Session), (AsyncAdmin, Admin)])
+PAIRS = [
+    (AsyncClient, Client),
+    (AsyncSession, Session),
+    (AsyncWriter, Writer),
+    (AsyncAppend, Append),
+    (AsyncAdmin, Admin),
+]
+
+
+@pytest.mark.parametrize(("awaited", "blocking"), PAIRS)
 def test_what_can_be_awaited_can_be_waited_for(awaited: type, blocking: type) -> None:
     def public(of: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(of, inspect.isfunction) if not name.startswith("_")}
@@ -60,7 +69,7 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "runekeep" / "py.typed").exists()
     untyped = [
         f"{owner.__name__}.{name}"
-        for owner in (AsyncClient, AsyncSession, AsyncAdmin)
+        for owner, _ in PAIRS
         for name, method in inspect.getmembers(owner, inspect.isfunction)
         if not name.startswith("_") and "return" not in inspect.get_annotations(method)
     ]

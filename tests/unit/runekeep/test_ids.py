@@ -1,5 +1,6 @@
 """Ids that begin with the time."""
 
+import os
 import random
 from uuid import RFC_4122, UUID
 
@@ -24,6 +25,19 @@ def test_ids_of_one_moment_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ids, "time_ns", lambda: 0)
 
     assert len({ids.new_uuid() for _ in range(1000)}) == 1000
+
+
+def test_a_child_process_draws_ids_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "time_ns", lambda: 0)
+    ids.new_uuid()
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, ids.new_uuid().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 36).decode() != ids.new_uuid()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_program_that_seeds_its_own_chances_draws_no_id_twice(monkeypatch: pytest.MonkeyPatch) -> None:

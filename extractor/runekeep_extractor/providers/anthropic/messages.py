@@ -104,8 +104,8 @@ class MessagesProvider:
             STREAMING: Feature(STREAMING, "auto", _ABOUT_STREAMING, probed=False),
         }
 
-    def schema(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Provider`."""
+    def schema(self, schema: Mapping[str, Any], *, bounded: bool) -> Mapping[str, Any]:
+        """See `Provider`. The API takes no bounds."""
         return _sent(json.dumps(schema))
 
     def request(self, question: Question, features: Collection[str]) -> dict[str, Any]:

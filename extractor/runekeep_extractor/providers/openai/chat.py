@@ -24,6 +24,7 @@ from runekeep_extractor.providers.errors import (
 )
 from runekeep_extractor.providers.features import Feature
 from runekeep_extractor.providers.interface import (
+    BOUNDS,
     JSON_MODE,
     MAX_TOKENS,
     STREAMING,
@@ -46,6 +47,7 @@ from runekeep_extractor.settings import OpenAISettings
 _API: Final = "Chat Completions API"
 _OWN_HOST: Final = "api.openai.com"
 _ABOUT_FORMAT: Final = re.compile(r"response_format|json_schema|structured output|guided|grammar")
+_ABOUT_BOUNDS: Final = re.compile(rf"{_ABOUT_FORMAT.pattern}|schema|max_?(length|items)|repetition")
 _ABOUT_JSON: Final = re.compile(r"response_format|json_object|json mode")
 _ABOUT_TOOLS: Final = re.compile(r"\btools?\b|tool_choice|\bfunctions?\b")
 _ABOUT_STREAMING: Final = re.compile(r"\bstream(ing|_options)?\b")
@@ -91,11 +93,14 @@ class ChatProvider:
         form, tools = self._settings.structured_output, self._settings.tools
         # OpenAI's reasoning models refuse `max_tokens`. Some other servers do not know `max_completion_tokens` and
         # ignore it, so that an answer would have no limit; so they get it only after an error about `max_tokens`.
-        limit: dict[str, Feature] = {}
+        others: dict[str, Feature] = {}
         if not self._own:
-            limit[MAX_TOKENS] = Feature(MAX_TOKENS, "auto", _ABOUT_LIMIT, wording=_SAYS_UNKNOWN, probed=False)
+            others[MAX_TOKENS] = Feature(MAX_TOKENS, "auto", _ABOUT_LIMIT, wording=_SAYS_UNKNOWN, probed=False)
+            # Before structured output, because an error about the schema may mean its bounds alone. llama.cpp and
+            # others keep to them; OpenAI's own models do not repeat themselves without end.
+            others[BOUNDS] = Feature(BOUNDS, "auto", _ABOUT_BOUNDS, probed=True)
         return {
-            **limit,
+            **others,
             STRUCTURED_OUTPUT: Feature(STRUCTURED_OUTPUT, form, _ABOUT_FORMAT, probed=not self._own),
             # Sent without a probe: a server that ignores it does no harm, since words describe the answer too.
             JSON_MODE: Feature(JSON_MODE, form, _ABOUT_JSON, probed=False),
@@ -103,9 +108,9 @@ class ChatProvider:
             STREAMING: Feature(STREAMING, "auto", _ABOUT_STREAMING, probed=False),
         }
 
-    def schema(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def schema(self, schema: Mapping[str, Any], *, bounded: bool) -> Mapping[str, Any]:
         """See `Provider`."""
-        return _strict(json.dumps(schema))
+        return _strict(json.dumps(schema), bounded=bounded)
 
     def request(self, question: Question, features: Collection[str]) -> dict[str, Any]:
         """See `Provider`."""
@@ -116,9 +121,10 @@ class ChatProvider:
             "messages": [*system, *(message for turn in question.turns for message in _messages(turn))],
             "max_tokens" if MAX_TOKENS in features else "max_completion_tokens": question.max_tokens,
         }
-        if STRUCTURED_OUTPUT in features:
-            schema = {"name": "answer", "strict": True, "schema": question.schema}
-            request["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if STRUCTURED_OUTPUT in features and question.schema is not None:
+            held_to = lean(question.schema) if question.bounded and BOUNDS not in features else question.schema
+            form = {"name": "answer", "strict": True, "schema": held_to}
+            request["response_format"] = {"type": "json_schema", "json_schema": form}
         elif JSON_MODE in features:
             request["response_format"] = {"type": "json_object"}
         if STREAMING in features:
@@ -192,11 +198,11 @@ class _HttpClient(openai.DefaultAsyncHttpxClient):
 
 
 @lru_cache(maxsize=64)
-def _strict(schema: str) -> Mapping[str, Any]:
-    """Returns a JSON schema in the form in which it is sent: no bounds, objects closed. Cached, because there are few
-    and each takes milliseconds. All properties are required already.
+def _strict(schema: str, *, bounded: bool) -> Mapping[str, Any]:
+    """Returns a JSON schema in the form in which it is sent: objects closed, and no bounds unless it is `bounded`.
+    Cached, because there are few and each takes milliseconds. All properties are required already.
     """
-    closed: dict[str, Any] = _closed(lean(json.loads(schema)))
+    closed: dict[str, Any] = _closed(lean(json.loads(schema), bounded=bounded))
     return closed
 
 

@@ -183,6 +183,12 @@ class FairSlots:
             else:
                 self._release(account, held)
 
+    async def hold(self, weight: int) -> Callable[[], None]:
+        """Waits for slots as `take` does. Returns the function that releases them; call it once."""
+        account, held = current(), min(weight, self._each)
+        await self._acquire(account, held)
+        return partial(self._release, account, held)
+
     def _rest_after(self, account: str, seconds: float) -> float:
         """Returns how long an account must rest after it worked for `seconds`."""
         if not self._rest or not do_others_call():
@@ -194,6 +200,10 @@ class FairSlots:
         return min(rested_at - now - _FREE_REST_SECONDS, MAX_REST_SECONDS)
 
     async def _acquire(self, account: str, weight: int) -> None:
+        if not self._waiting and weight <= self._free and self._held[account] + weight <= self._each:
+            self._free -= weight
+            self._held[account] += weight
+            return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(account, deque()).append((granted, weight))
         self._grant()
@@ -217,7 +227,7 @@ class FairSlots:
     def _grant(self) -> None:
         """Gives free slots to waiting accounts in turn. Skips an account that holds its maximum. Does not skip one that
         needs more slots than are free, because heavy work would wait forever."""
-        while True:
+        while self._waiting:
             for account, queue in list(self._waiting.items()):
                 while queue and queue[0][0].done():
                     queue.popleft()

@@ -1,7 +1,8 @@
 """What a call passes through, seen from outside: a real server in this process, a real channel to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,7 +24,7 @@ from runekeep.v1 import (
 from runekeep_server.app import App, Lifecycle, Service
 from runekeep_server.identity import current_caller, current_trace
 from runekeep_server.protocol.api_error import FieldViolation
-from runekeep_server.protocol.errors import invalid_fields, not_found
+from runekeep_server.protocol.errors import invalid_fields, not_found, unavailable
 from runekeep_server.protocol.validation import validate_message
 from runekeep_server.settings import DeadlineSettings, Settings
 from runekeep_storage.errors import StoreUnavailable
@@ -80,14 +81,16 @@ class Extractors(extractor_service_pb2_grpc.ExtractorServiceServicer):
 
 
 @asynccontextmanager
-async def serving(*services: Service, **settings: Any) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(
+    *services: Service, options: Sequence[tuple[str, Any]] = (), **settings: Any
+) -> AsyncIterator[grpc.aio.Channel]:
     async def factory(_settings: Settings, _lifecycle: Lifecycle) -> list[Service]:
         return list(services)
 
     app = App(Settings(address="127.0.0.1:0", drain_seconds=0, **settings), factory)
     await app.start()
     try:
-        async with grpc.aio.insecure_channel(app.address) as channel:
+        async with grpc.aio.insecure_channel(app.address, options=options) as channel:
             yield channel
     finally:
         await app.stop()
@@ -186,6 +189,30 @@ async def test_expected_faults_of_the_store_are_told_by_their_reason() -> None:
     assert details["ErrorInfo"].reason == "DEPENDENCY_UNAVAILABLE"
     assert "RetryInfo" in details
     assert "secret" not in text + str(details)
+
+
+async def test_repeats_by_the_service_config_wait_as_long_as_the_server_asks() -> None:
+    calls = 0
+
+    async def fail_once(request: Any, context: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise unavailable("store", "It is away", retry_after=0.001)
+        return await answer(request, context)
+
+    # Without the trailer a client with this config would wait longer than the test.
+    policy = {
+        "maxAttempts": 2,
+        "initialBackoff": "3600s",
+        "maxBackoff": "3600s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+    async with serving(sessions(fail_once), options=[("grpc.service_config", config)]) as channel:
+        assert (await get(channel, timeout=60)).created is True
+    assert calls == 2
 
 
 async def test_abort_by_a_handler_stays_as_it_is() -> None:

@@ -65,6 +65,22 @@ def test_whoever_comes_when_told_is_let_in(clock: Clock) -> None:
         clock.now += error.retry_after + 1e-6
 
 
+def test_what_comes_by_stream_waits_for_the_rate_of_calls(clock: Clock) -> None:
+    limits = Limits(LimitSettings(account_calls_per_second=2, account_burst_seconds=2), clock)
+    with limits.admit("a", "SessionService/StreamMessages"):
+        assert [limits.count_in_stream("a", ADD) for _ in range(3)] == [0.0] * 3, "beside the stream itself"
+        seconds = limits.count_in_stream("a", ADD)
+        assert seconds == pytest.approx(0.5) and limits.count_in_stream("a", ADD) == seconds, "nothing was counted"
+        refused(limits, "a")
+        clock.now += seconds
+        assert limits.count_in_stream("a", ADD) == 0.0
+        assert limits.count_in_stream("a", ADD) > 0
+        limits.set_accounts({}, {"a"})
+        with pytest.raises(ApiError) as caught:
+            limits.count_in_stream("a", ADD)
+        assert caught.value.reason == common_pb2.ERROR_REASON_QUOTA_EXCEEDED
+
+
 def test_nobody_is_sent_away_for_ever(clock: Clock) -> None:
     limits = Limits(LimitSettings(), clock)
     limits.set_accounts({"a": OwnLimits(calls_per_second=1e-300)}, frozenset())

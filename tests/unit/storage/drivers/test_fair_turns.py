@@ -235,3 +235,16 @@ async def test_accounts_call_until_a_second_after_their_last_call(monkeypatch: p
     assert not fair_turns.do_others_call()
     fair_turns.begin("c")
     assert fair_turns.do_others_call()
+
+
+async def test_slots_are_held_until_they_are_released() -> None:
+    slots = FairSlots(2, 2)
+    fair_turns.begin("a")
+    release = await slots.hold(5)
+    waiting = asyncio.create_task(slots.hold(1))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "as many as an account may have are held"
+    release()
+    (await waiting)()
+    async with slots.take(2):
+        pass

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,24 @@ async def test_no_other_endpoint_is_asked_before_the_default_one_has_answered(
             while not sent(own):
                 with suppress(EmbedderUnavailable):
                     await embedder.embed(["tea"], space=ADA)
+
+
+async def test_the_model_is_known_from_before_a_restart(
+    own: EmbeddingsApi, default: EmbeddingsApi, tmp_path: Path
+) -> None:
+    options = EmbeddingOptions(
+        url=default.url, model=MODEL, dimension=DIMENSION, check_file=tmp_path / "embedder.json", batch_seconds=1.0
+    )
+    options = replace(options, by_account={"ada": replace(options, url=own.url)})
+    for behaviour in (default.otherwise, failure(503)):
+        default.otherwise = behaviour
+        embedder = open_embedder("openai", options=options)
+        assert embedder is not None
+        await embedder.embed(["tea"], space=ADA)
+        with pytest.raises(EmbedderUnavailable, match=r"account ada: .* refuses the key"):
+            own.script(failure(401))
+            await embedder.embed(["coffee"], space=ADA)
+        await embedder.close()
 
 
 async def test_texts_of_accounts_with_one_endpoint_share_batches(own: EmbeddingsApi, default: EmbeddingsApi) -> None:
