@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,13 +194,7 @@ async def test_a_postgresql_is_backed_up_and_restored_as_the_page_says_while_its
 
 
 def test_a_postgresql_is_left_to_its_own_programs(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "runekeep", "backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "RUNEKEEP_STORE_URL": "postgresql://ann:hidden@127.0.0.1/store"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "RUNEKEEP_STORE_URL": "postgresql://ann:hidden@127.0.0.1/store"}
+    ran = run_module("runekeep", "backup", tmp_path / "backup", "--data-dir", tmp_path, environment=environment)
     assert ran.returncode == 2 and "its own programs" in ran.stderr and "hidden" not in ran.stderr
     assert list(tmp_path.iterdir()) == []

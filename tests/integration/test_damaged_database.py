@@ -3,11 +3,9 @@ still be read."""
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,9 +16,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, session_service_pb2
 from tests.support.callers import Caller, failure, said
+from tests.support.doctor import server_checks
 from tests.support.exports import exported
+from tests.support.fork_server import run_module
 from tests.support.postgres import PostgresServer
-from tests.support.server_process import ROOT, ServerProcess
+from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
 DAMAGED = ("DATA_LOSS", "DATA_DAMAGED")
@@ -105,20 +105,9 @@ async def refused(caller: Caller, session: str) -> None:
 
 
 def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "RUNEKEEP_EMBEDDER": "none", **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def doctor(server: ServerProcess) -> dict[str, dict[str, str]]:
-    ran = run("runekeep", "doctor", "--data-dir", server.data_dir, "--address", server.address, "--json")
-    return {check["check"]: check for check in json.loads(ran.stdout)["checks"]}
+    program, *rest = arguments
+    environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", **variables}
+    return run_module(str(program), *rest, environment=environment, timeout=120)
 
 
 def told_once(server: ServerProcess) -> None:
@@ -149,7 +138,7 @@ async def test_a_start_on_damaged_pages(own_server: Servers, tmp_path: Path) -> 
         assert error.value.code() is grpc.StatusCode.DATA_LOSS
         assert await exported(Caller(channel, "bert"))
         await told_by_health(channel)
-        found = await asyncio.to_thread(doctor, server)
+        found = await server_checks(server)
         assert found["server.health"]["state"] == "problem"
         assert found["server.store"]["state"] == "problem" and "damaged" in found["server.store"]["found"]
         assert found["server.database_data"]["state"] == "problem"
@@ -179,7 +168,7 @@ async def test_a_call_meets_pages_that_were_damaged_since(own_server: Servers) -
         assert DAMAGED in await outcomes(caller, sessions)
         await refused(caller, sessions[0])
         await told_by_health(channel)
-        assert (await asyncio.to_thread(doctor, server))["server.database_data"]["state"] == "problem"
+        assert (await server_checks(server))["server.database_data"]["state"] == "problem"
     told_once(server)
 
 
@@ -229,7 +218,7 @@ async def test_a_whole_database_is_checked_and_left_alone(own_server: Servers) -
         async with asyncio.timeout(WAIT_SECONDS):
             while '"full"' not in server.log():
                 await Caller(channel, "anna").add(sessions[0], said("more"))
-        assert (await asyncio.to_thread(doctor, server))["server.database_data"]["state"] == "ok"
+        assert (await server_checks(server))["server.database_data"]["state"] == "ok"
     server.stop()
 
 

@@ -1,15 +1,12 @@
 """Keys outlast their server, hold on every server of a store, and leave nothing of their secrets anywhere."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from runekeep.v1 import admin_service_pb2 as pb
 from runekeep.v1 import session_service_pb2, task_service_pb2
@@ -112,31 +109,3 @@ async def test_a_key_that_one_server_revokes_is_refused_by_the_other(
 async def _drained(updates: Any) -> None:
     async for _ in updates:
         pass
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({**KEYED, "RUNEKEEP_ADDRESS": "0.0.0.0:0"}, "RUNEKEEP_TLS__CERTIFICATE"),
-        ({"RUNEKEEP_ADDRESS": "0.0.0.0:0"}, "RUNEKEEP_ADDRESS"),
-        ({**KEYED, "RUNEKEEP_IDENTITY_MODE": "development"}, "RUNEKEEP_ADMIN_KEY"),
-    ],
-)
-async def test_settings_that_would_expose_data_do_not_start(
-    settings: dict[str, str], said: str, tmp_path: Path
-) -> None:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RUNEKEEP_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "runekeep_server",
-        "--data-dir",
-        str(tmp_path / "data"),
-        env={**inherited, **settings},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 2 and not out
-    assert said in err.decode() and ADMIN_KEY not in err.decode()
-    assert not (tmp_path / "data").exists()

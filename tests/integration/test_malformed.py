@@ -30,8 +30,8 @@ from tests.support.turn_calls import submit, talk
 from tests.support.turns import at, fingerprint, load, paged, signal
 from tests.support.worker import StreamEnded, Worker, delete, edit, write
 
-REQUESTS = 120
-STREAMS = 40
+REQUESTS = 60
+STREAMS = 15
 NEVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
 TURN = turn_memory_service_pb2
@@ -284,7 +284,7 @@ async def test_malformed_operations_are_refused_one_by_one(caller: Caller, chann
     change = edit(caller.uri("memories/preferences/Tea.md"), content=[("tea", "coffee")], ranges=[(1, 1)])
     deletion = delete(caller.uri("memories/preferences/Tea.md"), ranges=[(1, 1)])
     applied = 0
-    while applied < 25:
+    while applied < 10:
         committed = await caller.committed()
         operations: list[Any] = [malformed.message(pb.MemoryOperation.DESCRIPTOR)]
         operations += [malformed.damaged(one) for one in (sound, change, deletion)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 
 from tests.support.callers import Caller, said
+from tests.support.fork_server import run_module
 from tests.support.refused_start import ROOT, refused_start
 from tests.support.server_process import ServerProcess
 
@@ -95,9 +96,8 @@ async def test_the_lock_outlives_other_descriptors_of_the_file(own_server: Serve
     database = server.data_dir / "runekeep.db"
     await serves(server)
     for arguments in (["backup", str(tmp_path / "copy")], ["doctor"]):
-        command = [sys.executable, "-m", "runekeep", *arguments, "--data-dir", str(server.data_dir)]
         environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", "RUNEKEEP_ADDRESS": server.address}
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+        ran = run_module("runekeep", *arguments, "--data-dir", server.data_dir, environment=environment, timeout=120)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (tmp_path / "copy" / "manifest.json").exists()
     assert "is in use by" in refused_start(tmp_path / "other", url(database))
@@ -117,13 +117,12 @@ async def test_a_killed_owner_is_gone(own_server: Servers) -> None:
 def test_commands_without_a_server_are_refused_too(own_server: Servers, tmp_path: Path) -> None:
     server = own_server()
     database = server.data_dir / "runekeep.db"
-    command = [sys.executable, "-m", "runekeep", "index", "rebuild", "--data-dir", str(tmp_path / "other")]
     environment = {**os.environ, "RUNEKEEP_EMBEDDER": "none", **url(database)}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    other = ("--data-dir", tmp_path / "other")
+    ran = run_module("runekeep", "index", "rebuild", *other, environment=environment, timeout=120)
     assert ran.returncode == 2 and f"process id {server.pid} on " in ran.stderr, ran.stderr
 
-    doctor = [sys.executable, "-m", "runekeep", "doctor", "--json", "--data-dir", str(tmp_path / "other")]
-    ran = subprocess.run(doctor, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    ran = run_module("runekeep", "doctor", "--json", *other, environment=environment, timeout=120)
     assert ran.returncode == 1 and "store.owner" in ran.stdout and f"process id {server.pid} on " in ran.stdout
     server.stop()
 

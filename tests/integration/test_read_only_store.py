@@ -1,10 +1,7 @@
 """A store becomes read-only under a running server: health and the doctor report it, reads go on, and it recovers."""
 
 import asyncio
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc, session_service_pb2
 from tests.support.callers import Caller, failure, said
+from tests.support.doctor import server_checks
 from tests.support.postgres import PostgresServer
-from tests.support.refused_start import ROOT
 from tests.support.server_process import ServerProcess
 
 Servers = Callable[..., ServerProcess]
@@ -69,33 +66,18 @@ async def store_as_told(channel: grpc.aio.Channel) -> Any:
     return next(one for one in status.dependencies if one.name == "store")
 
 
-async def doctor(server: ServerProcess, **settings: str) -> dict[str, dict[str, str]]:
-    command = [sys.executable, "-m", "runekeep", "doctor", "--json", "--address", server.address]
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        [*command, "--data-dir", str(server.data_dir)],
-        cwd=ROOT,
-        env={**os.environ, "RUNEKEEP_EMBEDDER": "none", **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return {check["check"]: check for check in json.loads(ran.stdout)["checks"]}
-
-
 async def reads(caller: Caller, session: str) -> None:
     request = session_service_pb2.ListMessagesRequest(session=session)
     assert len((await caller.sessions.ListMessages(request)).messages) == 1
 
 
-async def reported(server: ServerProcess, channel: grpc.aio.Channel, **settings: str) -> None:
+async def reported(server: ServerProcess, channel: grpc.aio.Channel) -> None:
     await health_is(channel, NOT_SERVING)
     # A supervisor that restarts a server that does not serve would help nobody here.
     await health_is(channel, SERVING, "")
     told = await store_as_told(channel)
     assert not told.available and "read-only" in told.problem
-    found = await doctor(server, **settings)
+    found = await server_checks(server)
     assert found["server.health"]["state"] == found["server.store"]["state"] == "problem"
     assert "read-only" in found["server.store"]["found"]
 
@@ -156,7 +138,7 @@ async def test_a_postgres_that_takes_no_writes(cluster: PostgresServer, own_serv
         session = await caller.session()
         await caller.add(session, said("tea"))
         await asyncio.to_thread(set_read_only, "on")
-        await reported(server, channel, **settings)
+        await reported(server, channel)
         refused = await failure(caller.add(session, said("lost")))
         assert refused.seen == AWAY and "read-only" in refused.message
         await reads(caller, session)

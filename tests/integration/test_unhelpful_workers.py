@@ -21,6 +21,8 @@ from tests.support.scrapes import metrics_address, scraped
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, write
 
+pytestmark = pytest.mark.postgres_long
+
 NOTE = write("preferences", topic="Tea", content="Likes green tea.")
 MAX_JOBS = 10
 PAUSED = "server.paused_workers"

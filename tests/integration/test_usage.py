@@ -1,7 +1,5 @@
 """What models cost, as callers are told: of the user, of a session, of the account; each attempt once."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.acceptance.processes import environment
 from tests.support.callers import Caller, failure, said
+from tests.support.fork_server import run_module
 from tests.support.server_process import ServerProcess
 from tests.support.worker import Worker, edit, write
 
@@ -129,7 +128,6 @@ async def test_money_stands_beside_tokens_where_the_price_is_known(
     assert entries["m"].cost_usd == pytest.approx((1000 * 2 + 500 * 10) / 1e6)
     assert not entries["other"].HasField("cost_usd")
 
-    command = [sys.executable, "-m", "runekeep", "usage", "--address", server.address]
-    command += ["--account", "acme", "--user", "ann"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment({})).stdout
+    options = ("--address", server.address, "--account", "acme", "--user", "ann")
+    shown = run_module("runekeep", "usage", *options, environment=environment({})).stdout
     assert "$0.0070" in shown and "without the models of unknown price" in shown

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from runekeep.cli.doctor.server_checks import check_server
 from runekeep_server.doctor.check import Check
 from runekeep_server.settings import Settings, load_settings
+from tests.support.server_process import ServerProcess
 
 SECRET = "hidden-7f3a"
 
@@ -30,3 +32,8 @@ async def all_of(checks: "AsyncIterator[Check] | Iterator[Check]") -> dict[str, 
 
 def states(found: dict[str, Check]) -> dict[str, str]:
     return {name: check.state.value for name, check in found.items()}
+
+
+async def server_checks(server: ServerProcess) -> dict[str, Any]:
+    """What the doctor says of a running server, by check."""
+    return {check["check"]: check for check in await check_server(server.address, expected=True)}
