@@ -14,11 +14,13 @@ _CONFIG = {
         {
             "name": ["NAMES"],
             "retryPolicy": {
-                "maxAttempts": 4,
+                # The most that gRPC allows.
+                "maxAttempts": 5,
                 "initialBackoff": "0.2s",
                 "maxBackoff": "5s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                # A server that is stopping ends calls with CANCELLED. gRPC does not repeat what the caller cancels.
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ],

@@ -67,9 +67,8 @@ def page() -> str:
 def results_page() -> str:
     lines = [_RESULTS_HEAD]
     for one in _results(runekeep.AsyncClient, runekeep.AsyncSession, AsyncAdmin):
-        attributes = (f"{name}: {_plain(inspect.formatannotation(hint))}" for name, hint in _attributes(one).items())
-        lines += [f"## {one.__name__}", "", _doc(one), ""]
-        lines += _code("\n".join([f"from {one.__module__} import {one.__name__}", "", *attributes]))
+        lines += [f"## {one.__name__}", "", _doc(one), "", f"`from {one.__module__} import {one.__name__}`", ""]
+        lines += [*(f"- `{name}`: `{_type(hint)}`" for name, hint in _attributes(one).items()), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -104,6 +103,10 @@ def _results(*classes: type) -> list[type[Result]]:
             found.add(hint)
             waiting += _attributes(hint).values()
     return sorted(found, key=lambda one: one.__name__)
+
+
+def _type(hint: Any) -> str:
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", _plain(inspect.formatannotation(hint)))
 
 
 def _attributes(of: type[Result]) -> dict[str, Any]:

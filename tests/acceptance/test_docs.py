@@ -185,6 +185,11 @@ def test_the_forms_of_messages_run_as_they_stand(address: str) -> None:
     assert finished([sys.executable, "-c", code]).splitlines() == ["completed", "[1, 1, 1]"]
 
 
+def test_the_writer_of_the_page_runs_as_it_stands(address: str) -> None:
+    code = example(DOCS / "guides" / "sessions.md", "writer.py").replace(DEFAULT_ADDRESS, address)
+    assert finished([sys.executable, "-c", code]).splitlines() == ["message 1 is durable", "3 messages"]
+
+
 def test_the_tools_of_the_first_agent_run_as_they_stand(address: str) -> None:
     code = example(FIRST_AGENT, "tools.py")
     assert DEFAULT_ADDRESS in code

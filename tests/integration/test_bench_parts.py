@@ -16,8 +16,7 @@ TARGETS = {
     "streams": {
         f"append by stream to {where}, {under_way} under way, 16 clients{beside}"
         for where in ("one session", "many sessions")
-        for under_way in ("one", "16")
-        for beside in ("", ", beside a call")
+        for under_way, beside in (("one", ", beside a call"), ("16", ""), ("16", ", beside a call"))
     },
     "calls": {"commit of 20 messages, its first phase, 1 client"},
     "claims": {"claims, 200 pending, 1 claimer", "claims, 200 pending, 4 claimers"},

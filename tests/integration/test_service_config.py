@@ -59,7 +59,7 @@ def test_what_is_repeated_may_be_done_twice() -> None:
 
 def test_only_what_did_not_get_through_is_repeated_and_no_deadline_is_cut() -> None:
     for config in CONFIG["methodConfig"]:
-        assert config["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE"]
+        assert config["retryPolicy"]["retryableStatusCodes"] == ["UNAVAILABLE", "CANCELLED"]
         # A timeout here would bound those too that a caller sets longer.
         assert set(config) == {"name", "retryPolicy"}
 

@@ -18,7 +18,7 @@ from tests.support.server_process import ServerProcess
 
 # No type of memory: the model writes a summary alone, which makes the shortest prompt.
 POLICY: dict[str, list[str]] = {"memory_types": []}
-# Answers that may be as long are streamed, so that an outage breaks them off.
+# Answers that may be as long are streamed.
 ANSWERS = {"RUNEKEEP_EXTRACTOR_MAX_TOKENS": "4096"}
 LONG = "Ana drinks green tea with one slice of lemon and no sugar. " * 40
 """More tokens than llama.cpp takes in one batch: it answers 500, and the text is shortened."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from runekeep import AsyncClient, AsyncSession, Client, Session
 from runekeep.client.admin import AsyncAdmin
+from runekeep.client.sessions.writer import Append, AsyncAppend, AsyncWriter, Writer
 
 _SAMPLE = re.compile(r"```python\n(.*?)\n```", re.DOTALL)
 _HEAD = "from runekeep import Client, Session\n"
@@ -16,7 +17,7 @@ _HEAD = "from runekeep import Client, Session\n"
 def public_methods() -> Iterator[tuple[str, Any]]:
     """Yields methods and properties by their names, such as `AsyncClient.find`. The other methods of blocking classes
     have the same docstrings."""
-    for owner in (AsyncClient, AsyncSession, AsyncAdmin, Client, Session):
+    for owner in (AsyncClient, AsyncSession, AsyncAdmin, AsyncWriter, AsyncAppend, Client, Session, Writer, Append):
         for name, member in inspect.getmembers(owner):
             if not name.startswith("_") and (isinstance(member, property) or inspect.isfunction(member)):
                 yield f"{owner.__name__}.{name}", member

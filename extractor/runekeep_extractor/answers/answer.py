@@ -14,7 +14,8 @@ from dataclasses import field as member
 from functools import lru_cache
 from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -45,9 +46,9 @@ Lines = list[str]
 
 # Bounds that the schema of a shorter answer has, in characters and entries: a model that repeats itself without end
 # then ends. Longer values are read too.
-_PHRASE: Final[dict[str, JsonValue]] = {"maxLength": 160}
-_ITEMS: Final[dict[str, JsonValue]] = {"maxItems": 8}
-_ENTRIES: Final[dict[str, JsonValue]] = {"maxItems": 20}
+_PHRASE: Final[JsonDict] = {"maxLength": 160}
+_ITEMS: Final[JsonDict] = {"maxItems": 8}
+_ENTRIES: Final[JsonDict] = {"maxItems": 20}
 
 Phrase = Annotated[Said, Field(json_schema_extra=_PHRASE)]
 Phrases = Annotated[list[Annotated[str, Field(json_schema_extra=_PHRASE)]], Field(json_schema_extra=_ITEMS)]

@@ -68,6 +68,7 @@ COMMANDS: Final = {
     "RollbackSession": "session rollback",
     "RotateApiKey": "admin key rotate",
     "SetTurnSelection": "turn select",
+    "StreamMessages": "ingest",
     "SubmitFeedback": "turn feedback",
     "SubmitTurn": "turn submit",
     "UpdateAccountLimits": "admin account limits",

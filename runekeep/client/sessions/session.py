@@ -308,7 +308,10 @@ class Session(BlockingSessionTurns, BlockingSessionRecall, BlockingWrapper[Async
         event_loop_thread().run(self._wrapped.__aexit__(kind, error, trace))
 
     def writer(self) -> Writer:
-        """Returns a writer, which appends without waiting for each append to be durable; see AsyncSession.writer.
+        """Returns a writer, which appends without waiting for each append to be durable.
+
+        At the end of its `with` block all of its appends are durable. Before a commit that is to take them along, call
+        its `flush`.
 
         ```python
         with session.writer() as writer:

@@ -28,12 +28,24 @@ class AsyncAppend:
 
     @property
     def done(self) -> bool:
-        """Whether it is durable, or has failed."""
+        """Whether it is durable, or has failed.
+
+        ```python
+        append = session.writer().add("user", "I live in Lisbon")
+        print(append.done, append.request_id)
+        ```
+        """
         return self._answer.done()
 
     async def result(self, timeout: float | None = None) -> AddedMessages:
         """Waits until the append is durable, and returns what was added. Raises the RunekeepError with which the server
-        refused it, and DeadlineExceededError after `timeout` seconds, while it goes on."""
+        refused it, and DeadlineExceededError after `timeout` seconds, while it goes on.
+
+        ```python
+        append = session.writer().add("user", "I live in Lisbon")
+        print(append.result(timeout=10).messages[0].sequence)
+        ```
+        """
         try:
             async with asyncio.timeout(timeout):
                 response = await asyncio.shield(self._answer)
@@ -102,6 +114,12 @@ class AsyncWriter:
             append = writer.add("user", "I live in Lisbon")
             print(append.result().messages[0].sequence)
         ```
+
+        ```python
+        with session.writer() as writer:
+            append = writer.add("user", "I live in Lisbon")
+        print(append.result().messages[0].sequence)
+        ```
         """
         parts = [TextPart(parts)] if isinstance(parts, str) else parts
         message = Message(role, parts, message_id, created_at, peer_id, turn_id, speaker)
@@ -110,7 +128,13 @@ class AsyncWriter:
     async def add_messages(
         self, messages: Sequence[MessageForm], *, include_system: bool = False, request_id: str | None = None
     ) -> AsyncAppend:
-        """Appends up to 100 messages, all or none; see `AsyncSession.add_messages`. Returns before they are durable."""
+        """Appends up to 100 messages, all or none; see `AsyncSession.add_messages`. Returns before they are durable.
+
+        ```python
+        with session.writer() as writer:
+            writer.add_messages([{"role": "user", "content": "I live in Lisbon"}])
+        ```
+        """
         read = read_messages(messages, include_system=include_system)
         await self._create()
         request = session_service_pb2.AddMessagesRequest(
@@ -126,7 +150,15 @@ class AsyncWriter:
         return AsyncAppend(pending)
 
     async def flush(self) -> None:
-        """Waits until all appends of this writer have ended. Raises the first error since the last `flush`."""
+        """Waits until all appends of this writer have ended. Raises the first error since the last `flush`.
+
+        ```python
+        writer = session.writer()
+        writer.add("user", "I live in Lisbon")
+        writer.flush()
+        writer.close()
+        ```
+        """
         while self._open:
             await asyncio.wait([pending.answer for pending in self._open])
         failed, self._failed = self._failed, None
@@ -134,7 +166,15 @@ class AsyncWriter:
             raise failed
 
     async def close(self) -> None:
-        """Ends the writer. Appends without an acknowledgement may be stored or not."""
+        """Ends the writer. Appends without an acknowledgement may be stored or not.
+
+        ```python
+        writer = session.writer()
+        writer.add("user", "I live in Lisbon")
+        writer.flush()
+        writer.close()
+        ```
+        """
         stream, self._stream = self._stream, None
         if stream is not None:
             for pending in list(self._open):
@@ -157,12 +197,24 @@ class Append(BlockingWrapper[AsyncAppend]):
 
     @property
     def request_id(self) -> str:
-        """With it, `add_messages` of the session repeats the append."""
+        """With it, `add_messages` of the session repeats the append.
+
+        ```python
+        append = session.writer().add("user", "I live in Lisbon")
+        print(append.done, append.request_id)
+        ```
+        """
         return self._wrapped.request_id
 
     @property
     def done(self) -> bool:
-        """Whether it is durable, or has failed."""
+        """Whether it is durable, or has failed.
+
+        ```python
+        append = session.writer().add("user", "I live in Lisbon")
+        print(append.done, append.request_id)
+        ```
+        """
         return self._wrapped.done
 
     result = blocking(AsyncAppend.result)
@@ -191,7 +243,14 @@ class Writer(BlockingWrapper[AsyncWriter]):
         speaker: str = "",
         request_id: str | None = None,
     ) -> Append:
-        """Appends a message; see AsyncWriter.add."""
+        """Appends a message; see AsyncWriter.add.
+
+        ```python
+        with session.writer() as writer:
+            append = writer.add("user", "I live in Lisbon")
+        print(append.result().messages[0].sequence)
+        ```
+        """
         adding = self._wrapped.add(
             role,
             parts,
@@ -207,7 +266,13 @@ class Writer(BlockingWrapper[AsyncWriter]):
     def add_messages(
         self, messages: Sequence[MessageForm], *, include_system: bool = False, request_id: str | None = None
     ) -> Append:
-        """Appends up to 100 messages; see AsyncWriter.add_messages."""
+        """Appends up to 100 messages; see AsyncWriter.add_messages.
+
+        ```python
+        with session.writer() as writer:
+            writer.add_messages([{"role": "user", "content": "I live in Lisbon"}])
+        ```
+        """
         adding = self._wrapped.add_messages(messages, include_system=include_system, request_id=request_id)
         return Append(event_loop_thread().run(adding))
 

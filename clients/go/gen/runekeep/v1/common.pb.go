@@ -239,7 +239,7 @@ const (
 	ErrorReason_ERROR_REASON_BUCKETS_DISABLED ErrorReason = 19
 	// FAILED_PRECONDITION, with PreconditionFailure for each memory: later revisions changed what a rollback would undo.
 	ErrorReason_ERROR_REASON_ROLLBACK_CONFLICT ErrorReason = 20
-	// FAILED_PRECONDITION: an import needs a user who has nothing.
+	// FAILED_PRECONDITION: an import and a copy need a user who has nothing.
 	ErrorReason_ERROR_REASON_SPACE_NOT_EMPTY ErrorReason = 21
 	// INVALID_ARGUMENT: what was sent is no export, or a damaged one; nothing of it was kept.
 	ErrorReason_ERROR_REASON_EXPORT_INVALID ErrorReason = 22

@@ -33,7 +33,7 @@ const (
 	RevisionOrigin_REVISION_ORIGIN_COMMIT RevisionOrigin = 1
 	// A caller, by WriteMemories.
 	RevisionOrigin_REVISION_ORIGIN_CALLER RevisionOrigin = 2
-	// A caller, by RollbackRevision.
+	// A caller, by RollbackRevision or RollbackSession.
 	RevisionOrigin_REVISION_ORIGIN_ROLLBACK RevisionOrigin = 3
 	// An erasure, see SpaceService.
 	RevisionOrigin_REVISION_ORIGIN_ERASURE RevisionOrigin = 4
@@ -714,6 +714,199 @@ func (x *RollbackRevisionResponse) GetConflictsOmitted() int64 {
 	return 0
 }
 
+// Request of RollbackSession.
+type RollbackSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// URI or id of a session.
+	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Only say what would change.
+	Preview bool `protobuf:"varint,2,opt,name=preview,proto3" json:"preview,omitempty"`
+	// Also memories that other revisions changed later: what these changed is lost.
+	Force bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	// Idempotency.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Only while this is the newest revision of the space, as a preview said; else ABORTED with VERSION_MISMATCH.
+	// 0: whatever it is.
+	ExpectedRevision int64 `protobuf:"varint,5,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *RollbackSessionRequest) Reset() {
+	*x = RollbackSessionRequest{}
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackSessionRequest) ProtoMessage() {}
+
+func (x *RollbackSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackSessionRequest.ProtoReflect.Descriptor instead.
+func (*RollbackSessionRequest) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RollbackSessionRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *RollbackSessionRequest) GetPreview() bool {
+	if x != nil {
+		return x.Preview
+	}
+	return false
+}
+
+func (x *RollbackSessionRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *RollbackSessionRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RollbackSessionRequest) GetExpectedRevision() int64 {
+	if x != nil {
+		return x.ExpectedRevision
+	}
+	return 0
+}
+
+// Response of RollbackSession.
+type RollbackSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revisions that the rollback made, oldest first. Empty for a preview, and when there was nothing to change.
+	Revisions []int64 `protobuf:"varint,1,rep,packed,name=revisions,proto3" json:"revisions,omitempty"`
+	// What changed, or would change, by URI: each memory as it was before the call, and as it was before the session.
+	Changes []*MemoryChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	// Memories that other revisions changed later. Only in a preview and when forced: else they are the error.
+	Conflicts []*RollbackConflict `protobuf:"bytes,3,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
+	// Of a preview: the newest revision of the space, for `expected_revision`.
+	NewestRevision int64 `protobuf:"varint,4,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"`
+	// Commits of the session that are not finished. A rollback does not reach them.
+	OpenCommits int32 `protobuf:"varint,5,opt,name=open_commits,json=openCommits,proto3" json:"open_commits,omitempty"`
+	// Whether texts before and after were left out of `changes` because the answer would be too long; DiffRevisions has
+	// them.
+	TextsOmitted bool `protobuf:"varint,6,opt,name=texts_omitted,json=textsOmitted,proto3" json:"texts_omitted,omitempty"`
+	// Changes that are left out altogether because even their names would make the answer too long; DiffRevisions has them.
+	ChangesOmitted int64 `protobuf:"varint,7,opt,name=changes_omitted,json=changesOmitted,proto3" json:"changes_omitted,omitempty"`
+	// Conflicts that are left out for the same reason.
+	ConflictsOmitted int64 `protobuf:"varint,8,opt,name=conflicts_omitted,json=conflictsOmitted,proto3" json:"conflicts_omitted,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *RollbackSessionResponse) Reset() {
+	*x = RollbackSessionResponse{}
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackSessionResponse) ProtoMessage() {}
+
+func (x *RollbackSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackSessionResponse.ProtoReflect.Descriptor instead.
+func (*RollbackSessionResponse) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RollbackSessionResponse) GetRevisions() []int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+func (x *RollbackSessionResponse) GetChanges() []*MemoryChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *RollbackSessionResponse) GetConflicts() []*RollbackConflict {
+	if x != nil {
+		return x.Conflicts
+	}
+	return nil
+}
+
+func (x *RollbackSessionResponse) GetNewestRevision() int64 {
+	if x != nil {
+		return x.NewestRevision
+	}
+	return 0
+}
+
+func (x *RollbackSessionResponse) GetOpenCommits() int32 {
+	if x != nil {
+		return x.OpenCommits
+	}
+	return 0
+}
+
+func (x *RollbackSessionResponse) GetTextsOmitted() bool {
+	if x != nil {
+		return x.TextsOmitted
+	}
+	return false
+}
+
+func (x *RollbackSessionResponse) GetChangesOmitted() int64 {
+	if x != nil {
+		return x.ChangesOmitted
+	}
+	return 0
+}
+
+func (x *RollbackSessionResponse) GetConflictsOmitted() int64 {
+	if x != nil {
+		return x.ConflictsOmitted
+	}
+	return 0
+}
+
 // A memory that later revisions changed.
 type RollbackConflict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -727,7 +920,7 @@ type RollbackConflict struct {
 
 func (x *RollbackConflict) Reset() {
 	*x = RollbackConflict{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[7]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +932,7 @@ func (x *RollbackConflict) String() string {
 func (*RollbackConflict) ProtoMessage() {}
 
 func (x *RollbackConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[7]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +945,7 @@ func (x *RollbackConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackConflict.ProtoReflect.Descriptor instead.
 func (*RollbackConflict) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{7}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RollbackConflict) GetUri() string {
@@ -788,7 +981,7 @@ type ListMessageMemoriesRequest struct {
 
 func (x *ListMessageMemoriesRequest) Reset() {
 	*x = ListMessageMemoriesRequest{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[8]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +993,7 @@ func (x *ListMessageMemoriesRequest) String() string {
 func (*ListMessageMemoriesRequest) ProtoMessage() {}
 
 func (x *ListMessageMemoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[8]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1006,7 @@ func (x *ListMessageMemoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessageMemoriesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessageMemoriesRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{8}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListMessageMemoriesRequest) GetSession() string {
@@ -864,7 +1057,7 @@ type ListMessageMemoriesResponse struct {
 
 func (x *ListMessageMemoriesResponse) Reset() {
 	*x = ListMessageMemoriesResponse{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[9]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1069,7 @@ func (x *ListMessageMemoriesResponse) String() string {
 func (*ListMessageMemoriesResponse) ProtoMessage() {}
 
 func (x *ListMessageMemoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[9]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1082,7 @@ func (x *ListMessageMemoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessageMemoriesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessageMemoriesResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{9}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListMessageMemoriesResponse) GetMemories() []*Memory {
@@ -917,7 +1110,7 @@ type GetActivityRequest struct {
 
 func (x *GetActivityRequest) Reset() {
 	*x = GetActivityRequest{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[10]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1122,7 @@ func (x *GetActivityRequest) String() string {
 func (*GetActivityRequest) ProtoMessage() {}
 
 func (x *GetActivityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[10]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1135,7 @@ func (x *GetActivityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActivityRequest.ProtoReflect.Descriptor instead.
 func (*GetActivityRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{10}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetActivityRequest) GetDays() int32 {
@@ -965,7 +1158,7 @@ type GetActivityResponse struct {
 
 func (x *GetActivityResponse) Reset() {
 	*x = GetActivityResponse{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[11]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1170,7 @@ func (x *GetActivityResponse) String() string {
 func (*GetActivityResponse) ProtoMessage() {}
 
 func (x *GetActivityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[11]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1183,7 @@ func (x *GetActivityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActivityResponse.ProtoReflect.Descriptor instead.
 func (*GetActivityResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{11}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetActivityResponse) GetDays() []*DayOfActivity {
@@ -1022,7 +1215,7 @@ type DayOfActivity struct {
 
 func (x *DayOfActivity) Reset() {
 	*x = DayOfActivity{}
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[12]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1227,7 @@ func (x *DayOfActivity) String() string {
 func (*DayOfActivity) ProtoMessage() {}
 
 func (x *DayOfActivity) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_history_service_proto_msgTypes[12]
+	mi := &file_runekeep_v1_history_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1240,7 @@ func (x *DayOfActivity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DayOfActivity.ProtoReflect.Descriptor instead.
 func (*DayOfActivity) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{12}
+	return file_runekeep_v1_history_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DayOfActivity) GetDay() *timestamppb.Timestamp {
@@ -1130,7 +1323,24 @@ const file_runekeep_v1_history_service_proto_rawDesc = "" +
 	"\x0fnewest_revision\x18\x04 \x01(\x03R\x0enewestRevision\x12#\n" +
 	"\rtexts_omitted\x18\x05 \x01(\bR\ftextsOmitted\x12'\n" +
 	"\x0fchanges_omitted\x18\x06 \x01(\x03R\x0echangesOmitted\x12+\n" +
-	"\x11conflicts_omitted\x18\a \x01(\x03R\x10conflictsOmitted\"B\n" +
+	"\x11conflicts_omitted\x18\a \x01(\x03R\x10conflictsOmitted\"\xcd\x01\n" +
+	"\x16RollbackSessionRequest\x12$\n" +
+	"\asession\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\bR\asession\x12\x18\n" +
+	"\apreview\x18\x02 \x01(\bR\apreview\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12'\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\trequestId\x124\n" +
+	"\x11expected_revision\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x10expectedRevision\"\xf0\x02\n" +
+	"\x17RollbackSessionResponse\x12\x1c\n" +
+	"\trevisions\x18\x01 \x03(\x03R\trevisions\x123\n" +
+	"\achanges\x18\x02 \x03(\v2\x19.runekeep.v1.MemoryChangeR\achanges\x12;\n" +
+	"\tconflicts\x18\x03 \x03(\v2\x1d.runekeep.v1.RollbackConflictR\tconflicts\x12'\n" +
+	"\x0fnewest_revision\x18\x04 \x01(\x03R\x0enewestRevision\x12!\n" +
+	"\fopen_commits\x18\x05 \x01(\x05R\vopenCommits\x12#\n" +
+	"\rtexts_omitted\x18\x06 \x01(\bR\ftextsOmitted\x12'\n" +
+	"\x0fchanges_omitted\x18\a \x01(\x03R\x0echangesOmitted\x12+\n" +
+	"\x11conflicts_omitted\x18\b \x01(\x03R\x10conflictsOmitted\"B\n" +
 	"\x10RollbackConflict\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1c\n" +
 	"\trevisions\x18\x02 \x03(\x03R\trevisions\"\xe9\x01\n" +
@@ -1165,7 +1375,7 @@ const file_runekeep_v1_history_service_proto_rawDesc = "" +
 	"\x16REVISION_ORIGIN_CALLER\x10\x02\x12\x1c\n" +
 	"\x18REVISION_ORIGIN_ROLLBACK\x10\x03\x12\x1b\n" +
 	"\x17REVISION_ORIGIN_ERASURE\x10\x04\x12\x1c\n" +
-	"\x18REVISION_ORIGIN_PROPOSAL\x10\x052\xe9\x04\n" +
+	"\x18REVISION_ORIGIN_PROPOSAL\x10\x052\x85\x06\n" +
 	"\x0eHistoryService\x12e\n" +
 	"\rListRevisions\x12!.runekeep.v1.ListRevisionsRequest\x1a\".runekeep.v1.ListRevisionsResponse\"\rʅ\x1c\x06\b\x01\x12\x02\b\x05\x90\x02\x01\x12s\n" +
 	"\rDiffRevisions\x12!.runekeep.v1.DiffRevisionsRequest\x1a\".runekeep.v1.DiffRevisionsResponse\"\x1bʅ\x1c\x14\b\x01\x12\x02\b\n" +
@@ -1173,7 +1383,9 @@ const file_runekeep_v1_history_service_proto_rawDesc = "" +
 	"\x10RollbackRevision\x12$.runekeep.v1.RollbackRevisionRequest\x1a%.runekeep.v1.RollbackRevisionResponse\"?ʅ\x1c8\b\x01\x12\x02\b\n" +
 	"\x1a\x0ecommit_seconds\" \n" +
 	"\varchive_uri\n" +
-	"\brevision\x1a\apreview\x90\x02\x02\x12_\n" +
+	"\brevision\x1a\apreview\x90\x02\x02\x12\x99\x01\n" +
+	"\x0fRollbackSession\x12#.runekeep.v1.RollbackSessionRequest\x1a$.runekeep.v1.RollbackSessionResponse\";ʅ\x1c4\b\x01\x12\x02\b\x1e\x1a\x18rollback_session_seconds\"\x12\n" +
+	"\asession\x1a\apreview\x90\x02\x02\x12_\n" +
 	"\vGetActivity\x12\x1f.runekeep.v1.GetActivityRequest\x1a .runekeep.v1.GetActivityResponse\"\rʅ\x1c\x06\b\x01\x12\x02\b\x05\x90\x02\x01\x12w\n" +
 	"\x13ListMessageMemories\x12'.runekeep.v1.ListMessageMemoriesRequest\x1a(.runekeep.v1.ListMessageMemoriesResponse\"\rʅ\x1c\x06\b\x01\x12\x02\b\x05\x90\x02\x01B<\n" +
 	"\x0fdev.runekeep.v1P\x01Z'runekeep.dev/gen/runekeep/v1;runekeepv1b\x06proto3"
@@ -1191,7 +1403,7 @@ func file_runekeep_v1_history_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runekeep_v1_history_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_runekeep_v1_history_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_runekeep_v1_history_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_runekeep_v1_history_service_proto_goTypes = []any{
 	(RevisionOrigin)(0),                 // 0: runekeep.v1.RevisionOrigin
 	(*Revision)(nil),                    // 1: runekeep.v1.Revision
@@ -1201,46 +1413,52 @@ var file_runekeep_v1_history_service_proto_goTypes = []any{
 	(*DiffRevisionsResponse)(nil),       // 5: runekeep.v1.DiffRevisionsResponse
 	(*RollbackRevisionRequest)(nil),     // 6: runekeep.v1.RollbackRevisionRequest
 	(*RollbackRevisionResponse)(nil),    // 7: runekeep.v1.RollbackRevisionResponse
-	(*RollbackConflict)(nil),            // 8: runekeep.v1.RollbackConflict
-	(*ListMessageMemoriesRequest)(nil),  // 9: runekeep.v1.ListMessageMemoriesRequest
-	(*ListMessageMemoriesResponse)(nil), // 10: runekeep.v1.ListMessageMemoriesResponse
-	(*GetActivityRequest)(nil),          // 11: runekeep.v1.GetActivityRequest
-	(*GetActivityResponse)(nil),         // 12: runekeep.v1.GetActivityResponse
-	(*DayOfActivity)(nil),               // 13: runekeep.v1.DayOfActivity
-	(*timestamppb.Timestamp)(nil),       // 14: google.protobuf.Timestamp
-	(*AsOf)(nil),                        // 15: runekeep.v1.AsOf
-	(*MemoryChange)(nil),                // 16: runekeep.v1.MemoryChange
-	(MemoryView)(0),                     // 17: runekeep.v1.MemoryView
-	(*Memory)(nil),                      // 18: runekeep.v1.Memory
+	(*RollbackSessionRequest)(nil),      // 8: runekeep.v1.RollbackSessionRequest
+	(*RollbackSessionResponse)(nil),     // 9: runekeep.v1.RollbackSessionResponse
+	(*RollbackConflict)(nil),            // 10: runekeep.v1.RollbackConflict
+	(*ListMessageMemoriesRequest)(nil),  // 11: runekeep.v1.ListMessageMemoriesRequest
+	(*ListMessageMemoriesResponse)(nil), // 12: runekeep.v1.ListMessageMemoriesResponse
+	(*GetActivityRequest)(nil),          // 13: runekeep.v1.GetActivityRequest
+	(*GetActivityResponse)(nil),         // 14: runekeep.v1.GetActivityResponse
+	(*DayOfActivity)(nil),               // 15: runekeep.v1.DayOfActivity
+	(*timestamppb.Timestamp)(nil),       // 16: google.protobuf.Timestamp
+	(*AsOf)(nil),                        // 17: runekeep.v1.AsOf
+	(*MemoryChange)(nil),                // 18: runekeep.v1.MemoryChange
+	(MemoryView)(0),                     // 19: runekeep.v1.MemoryView
+	(*Memory)(nil),                      // 20: runekeep.v1.Memory
 }
 var file_runekeep_v1_history_service_proto_depIdxs = []int32{
 	0,  // 0: runekeep.v1.Revision.origin:type_name -> runekeep.v1.RevisionOrigin
-	14, // 1: runekeep.v1.Revision.create_time:type_name -> google.protobuf.Timestamp
+	16, // 1: runekeep.v1.Revision.create_time:type_name -> google.protobuf.Timestamp
 	1,  // 2: runekeep.v1.ListRevisionsResponse.revisions:type_name -> runekeep.v1.Revision
-	15, // 3: runekeep.v1.DiffRevisionsRequest.from:type_name -> runekeep.v1.AsOf
-	15, // 4: runekeep.v1.DiffRevisionsRequest.to:type_name -> runekeep.v1.AsOf
-	16, // 5: runekeep.v1.DiffRevisionsResponse.changes:type_name -> runekeep.v1.MemoryChange
-	16, // 6: runekeep.v1.RollbackRevisionResponse.changes:type_name -> runekeep.v1.MemoryChange
-	8,  // 7: runekeep.v1.RollbackRevisionResponse.conflicts:type_name -> runekeep.v1.RollbackConflict
-	17, // 8: runekeep.v1.ListMessageMemoriesRequest.view:type_name -> runekeep.v1.MemoryView
-	18, // 9: runekeep.v1.ListMessageMemoriesResponse.memories:type_name -> runekeep.v1.Memory
-	13, // 10: runekeep.v1.GetActivityResponse.days:type_name -> runekeep.v1.DayOfActivity
-	14, // 11: runekeep.v1.DayOfActivity.day:type_name -> google.protobuf.Timestamp
-	2,  // 12: runekeep.v1.HistoryService.ListRevisions:input_type -> runekeep.v1.ListRevisionsRequest
-	4,  // 13: runekeep.v1.HistoryService.DiffRevisions:input_type -> runekeep.v1.DiffRevisionsRequest
-	6,  // 14: runekeep.v1.HistoryService.RollbackRevision:input_type -> runekeep.v1.RollbackRevisionRequest
-	11, // 15: runekeep.v1.HistoryService.GetActivity:input_type -> runekeep.v1.GetActivityRequest
-	9,  // 16: runekeep.v1.HistoryService.ListMessageMemories:input_type -> runekeep.v1.ListMessageMemoriesRequest
-	3,  // 17: runekeep.v1.HistoryService.ListRevisions:output_type -> runekeep.v1.ListRevisionsResponse
-	5,  // 18: runekeep.v1.HistoryService.DiffRevisions:output_type -> runekeep.v1.DiffRevisionsResponse
-	7,  // 19: runekeep.v1.HistoryService.RollbackRevision:output_type -> runekeep.v1.RollbackRevisionResponse
-	12, // 20: runekeep.v1.HistoryService.GetActivity:output_type -> runekeep.v1.GetActivityResponse
-	10, // 21: runekeep.v1.HistoryService.ListMessageMemories:output_type -> runekeep.v1.ListMessageMemoriesResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	17, // 3: runekeep.v1.DiffRevisionsRequest.from:type_name -> runekeep.v1.AsOf
+	17, // 4: runekeep.v1.DiffRevisionsRequest.to:type_name -> runekeep.v1.AsOf
+	18, // 5: runekeep.v1.DiffRevisionsResponse.changes:type_name -> runekeep.v1.MemoryChange
+	18, // 6: runekeep.v1.RollbackRevisionResponse.changes:type_name -> runekeep.v1.MemoryChange
+	10, // 7: runekeep.v1.RollbackRevisionResponse.conflicts:type_name -> runekeep.v1.RollbackConflict
+	18, // 8: runekeep.v1.RollbackSessionResponse.changes:type_name -> runekeep.v1.MemoryChange
+	10, // 9: runekeep.v1.RollbackSessionResponse.conflicts:type_name -> runekeep.v1.RollbackConflict
+	19, // 10: runekeep.v1.ListMessageMemoriesRequest.view:type_name -> runekeep.v1.MemoryView
+	20, // 11: runekeep.v1.ListMessageMemoriesResponse.memories:type_name -> runekeep.v1.Memory
+	15, // 12: runekeep.v1.GetActivityResponse.days:type_name -> runekeep.v1.DayOfActivity
+	16, // 13: runekeep.v1.DayOfActivity.day:type_name -> google.protobuf.Timestamp
+	2,  // 14: runekeep.v1.HistoryService.ListRevisions:input_type -> runekeep.v1.ListRevisionsRequest
+	4,  // 15: runekeep.v1.HistoryService.DiffRevisions:input_type -> runekeep.v1.DiffRevisionsRequest
+	6,  // 16: runekeep.v1.HistoryService.RollbackRevision:input_type -> runekeep.v1.RollbackRevisionRequest
+	8,  // 17: runekeep.v1.HistoryService.RollbackSession:input_type -> runekeep.v1.RollbackSessionRequest
+	13, // 18: runekeep.v1.HistoryService.GetActivity:input_type -> runekeep.v1.GetActivityRequest
+	11, // 19: runekeep.v1.HistoryService.ListMessageMemories:input_type -> runekeep.v1.ListMessageMemoriesRequest
+	3,  // 20: runekeep.v1.HistoryService.ListRevisions:output_type -> runekeep.v1.ListRevisionsResponse
+	5,  // 21: runekeep.v1.HistoryService.DiffRevisions:output_type -> runekeep.v1.DiffRevisionsResponse
+	7,  // 22: runekeep.v1.HistoryService.RollbackRevision:output_type -> runekeep.v1.RollbackRevisionResponse
+	9,  // 23: runekeep.v1.HistoryService.RollbackSession:output_type -> runekeep.v1.RollbackSessionResponse
+	14, // 24: runekeep.v1.HistoryService.GetActivity:output_type -> runekeep.v1.GetActivityResponse
+	12, // 25: runekeep.v1.HistoryService.ListMessageMemories:output_type -> runekeep.v1.ListMessageMemoriesResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_runekeep_v1_history_service_proto_init() }
@@ -1262,7 +1480,7 @@ func file_runekeep_v1_history_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runekeep_v1_history_service_proto_rawDesc), len(file_runekeep_v1_history_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

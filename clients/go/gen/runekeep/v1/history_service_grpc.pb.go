@@ -22,6 +22,7 @@ const (
 	HistoryService_ListRevisions_FullMethodName       = "/runekeep.v1.HistoryService/ListRevisions"
 	HistoryService_DiffRevisions_FullMethodName       = "/runekeep.v1.HistoryService/DiffRevisions"
 	HistoryService_RollbackRevision_FullMethodName    = "/runekeep.v1.HistoryService/RollbackRevision"
+	HistoryService_RollbackSession_FullMethodName     = "/runekeep.v1.HistoryService/RollbackSession"
 	HistoryService_GetActivity_FullMethodName         = "/runekeep.v1.HistoryService/GetActivity"
 	HistoryService_ListMessageMemories_FullMethodName = "/runekeep.v1.HistoryService/ListMessageMemories"
 )
@@ -39,6 +40,10 @@ type HistoryServiceClient interface {
 	// Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
 	// revisions changed the same memories, unless forced.
 	RollbackRevision(ctx context.Context, in *RollbackRevisionRequest, opts ...grpc.CallOption) (*RollbackRevisionResponse, error)
+	// Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+	// revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+	RollbackSession(ctx context.Context, in *RollbackSessionRequest, opts ...grpc.CallOption) (*RollbackSessionResponse, error)
 	// How many messages and changes of memories each of the last days brought.
 	GetActivity(ctx context.Context, in *GetActivityRequest, opts ...grpc.CallOption) (*GetActivityResponse, error)
 	// Memories that came from a message, by URI. Memory.sources is the other way.
@@ -83,6 +88,16 @@ func (c *historyServiceClient) RollbackRevision(ctx context.Context, in *Rollbac
 	return out, nil
 }
 
+func (c *historyServiceClient) RollbackSession(ctx context.Context, in *RollbackSessionRequest, opts ...grpc.CallOption) (*RollbackSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RollbackSessionResponse)
+	err := c.cc.Invoke(ctx, HistoryService_RollbackSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *historyServiceClient) GetActivity(ctx context.Context, in *GetActivityRequest, opts ...grpc.CallOption) (*GetActivityResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetActivityResponse)
@@ -116,6 +131,10 @@ type HistoryServiceServer interface {
 	// Takes back what one revision changed, as a new revision. FAILED_PRECONDITION with ROLLBACK_CONFLICT when later
 	// revisions changed the same memories, unless forced.
 	RollbackRevision(context.Context, *RollbackRevisionRequest) (*RollbackRevisionResponse, error)
+	// Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
+	// revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
+	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+	RollbackSession(context.Context, *RollbackSessionRequest) (*RollbackSessionResponse, error)
 	// How many messages and changes of memories each of the last days brought.
 	GetActivity(context.Context, *GetActivityRequest) (*GetActivityResponse, error)
 	// Memories that came from a message, by URI. Memory.sources is the other way.
@@ -138,6 +157,9 @@ func (UnimplementedHistoryServiceServer) DiffRevisions(context.Context, *DiffRev
 }
 func (UnimplementedHistoryServiceServer) RollbackRevision(context.Context, *RollbackRevisionRequest) (*RollbackRevisionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackRevision not implemented")
+}
+func (UnimplementedHistoryServiceServer) RollbackSession(context.Context, *RollbackSessionRequest) (*RollbackSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollbackSession not implemented")
 }
 func (UnimplementedHistoryServiceServer) GetActivity(context.Context, *GetActivityRequest) (*GetActivityResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetActivity not implemented")
@@ -220,6 +242,24 @@ func _HistoryService_RollbackRevision_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HistoryService_RollbackSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).RollbackSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_RollbackSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).RollbackSession(ctx, req.(*RollbackSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HistoryService_GetActivity_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetActivityRequest)
 	if err := dec(in); err != nil {
@@ -274,6 +314,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RollbackRevision",
 			Handler:    _HistoryService_RollbackRevision_Handler,
+		},
+		{
+			MethodName: "RollbackSession",
+			Handler:    _HistoryService_RollbackSession_Handler,
 		},
 		{
 			MethodName: "GetActivity",

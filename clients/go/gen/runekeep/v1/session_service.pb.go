@@ -8,6 +8,7 @@ package runekeepv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	status "google.golang.org/genproto/googleapis/rpc/status"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -1396,6 +1397,268 @@ func (x *AddMessagesResponse) GetAutoCommit() *CommitSessionResponse {
 	return nil
 }
 
+// Request of StreamMessages.
+type StreamMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order. Each needs a `request_id`. Those that are ready at the same time may share a request; so may no more than
+	// the window holds.
+	Appends       []*AddMessagesRequest `protobuf:"bytes,1,rep,name=appends,proto3" json:"appends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamMessagesRequest) Reset() {
+	*x = StreamMessagesRequest{}
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamMessagesRequest) ProtoMessage() {}
+
+func (x *StreamMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamMessagesRequest.ProtoReflect.Descriptor instead.
+func (*StreamMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *StreamMessagesRequest) GetAppends() []*AddMessagesRequest {
+	if x != nil {
+		return x.Appends
+	}
+	return nil
+}
+
+// Response of StreamMessages.
+type StreamMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only in the first response.
+	Window *AppendWindow `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
+	// Appends that were served meanwhile, in any order.
+	Acknowledgements []*AppendAcknowledgement `protobuf:"bytes,2,rep,name=acknowledgements,proto3" json:"acknowledgements,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *StreamMessagesResponse) Reset() {
+	*x = StreamMessagesResponse{}
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamMessagesResponse) ProtoMessage() {}
+
+func (x *StreamMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamMessagesResponse.ProtoReflect.Descriptor instead.
+func (*StreamMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StreamMessagesResponse) GetWindow() *AppendWindow {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *StreamMessagesResponse) GetAcknowledgements() []*AppendAcknowledgement {
+	if x != nil {
+		return x.Acknowledgements
+	}
+	return nil
+}
+
+// How much of a stream may be unacknowledged.
+type AppendWindow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Appends.
+	Appends int32 `protobuf:"varint,1,opt,name=appends,proto3" json:"appends,omitempty"`
+	// Bytes of these appends together; a single larger one is taken when no other is unacknowledged.
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Bytes of the largest request. A larger one ends the stream.
+	RequestBytes  int64 `protobuf:"varint,3,opt,name=request_bytes,json=requestBytes,proto3" json:"request_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendWindow) Reset() {
+	*x = AppendWindow{}
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendWindow) ProtoMessage() {}
+
+func (x *AppendWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendWindow.ProtoReflect.Descriptor instead.
+func (*AppendWindow) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *AppendWindow) GetAppends() int32 {
+	if x != nil {
+		return x.Appends
+	}
+	return 0
+}
+
+func (x *AppendWindow) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *AppendWindow) GetRequestBytes() int64 {
+	if x != nil {
+		return x.RequestBytes
+	}
+	return 0
+}
+
+// What became of an append of a stream.
+type AppendAcknowledgement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Position of the append on its stream, from 1, counted over all requests.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*AppendAcknowledgement_Added
+	//	*AppendAcknowledgement_Error
+	Result        isAppendAcknowledgement_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppendAcknowledgement) Reset() {
+	*x = AppendAcknowledgement{}
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppendAcknowledgement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppendAcknowledgement) ProtoMessage() {}
+
+func (x *AppendAcknowledgement) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppendAcknowledgement.ProtoReflect.Descriptor instead.
+func (*AppendAcknowledgement) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AppendAcknowledgement) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AppendAcknowledgement) GetResult() isAppendAcknowledgement_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *AppendAcknowledgement) GetAdded() *AddMessagesResponse {
+	if x != nil {
+		if x, ok := x.Result.(*AppendAcknowledgement_Added); ok {
+			return x.Added
+		}
+	}
+	return nil
+}
+
+func (x *AppendAcknowledgement) GetError() *status.Status {
+	if x != nil {
+		if x, ok := x.Result.(*AppendAcknowledgement_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isAppendAcknowledgement_Result interface {
+	isAppendAcknowledgement_Result()
+}
+
+type AppendAcknowledgement_Added struct {
+	// It is durable: the answer of AddMessages.
+	Added *AddMessagesResponse `protobuf:"bytes,2,opt,name=added,proto3,oneof"`
+}
+
+type AppendAcknowledgement_Error struct {
+	// It is refused, and nothing of it is stored: the error of AddMessages.
+	Error *status.Status `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
+}
+
+func (*AppendAcknowledgement_Added) isAppendAcknowledgement_Result() {}
+
+func (*AppendAcknowledgement_Error) isAppendAcknowledgement_Result() {}
+
 // Where a message went.
 type AddedMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1409,7 +1672,7 @@ type AddedMessage struct {
 
 func (x *AddedMessage) Reset() {
 	*x = AddedMessage{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[17]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1684,7 @@ func (x *AddedMessage) String() string {
 func (*AddedMessage) ProtoMessage() {}
 
 func (x *AddedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[17]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1697,7 @@ func (x *AddedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedMessage.ProtoReflect.Descriptor instead.
 func (*AddedMessage) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{17}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AddedMessage) GetId() string {
@@ -1470,7 +1733,7 @@ type ListMessagesRequest struct {
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[18]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1745,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[18]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1758,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{18}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListMessagesRequest) GetSession() string {
@@ -1546,7 +1809,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[19]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1821,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[19]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1834,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{19}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListMessagesResponse) GetMessages() []*Message {
@@ -1605,7 +1868,7 @@ type RecordUsageRequest struct {
 
 func (x *RecordUsageRequest) Reset() {
 	*x = RecordUsageRequest{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[20]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1880,7 @@ func (x *RecordUsageRequest) String() string {
 func (*RecordUsageRequest) ProtoMessage() {}
 
 func (x *RecordUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[20]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1893,7 @@ func (x *RecordUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordUsageRequest.ProtoReflect.Descriptor instead.
 func (*RecordUsageRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{20}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RecordUsageRequest) GetSession() string {
@@ -1678,7 +1941,7 @@ type SkillUsage struct {
 
 func (x *SkillUsage) Reset() {
 	*x = SkillUsage{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[21]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1953,7 @@ func (x *SkillUsage) String() string {
 func (*SkillUsage) ProtoMessage() {}
 
 func (x *SkillUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[21]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1966,7 @@ func (x *SkillUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkillUsage.ProtoReflect.Descriptor instead.
 func (*SkillUsage) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{21}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SkillUsage) GetUri() string {
@@ -1747,7 +2010,7 @@ type RecordUsageResponse struct {
 
 func (x *RecordUsageResponse) Reset() {
 	*x = RecordUsageResponse{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[22]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2022,7 @@ func (x *RecordUsageResponse) String() string {
 func (*RecordUsageResponse) ProtoMessage() {}
 
 func (x *RecordUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[22]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2035,7 @@ func (x *RecordUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordUsageResponse.ProtoReflect.Descriptor instead.
 func (*RecordUsageResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{22}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RecordUsageResponse) GetContextsUsed() int64 {
@@ -1809,7 +2072,7 @@ type CommitSessionRequest struct {
 
 func (x *CommitSessionRequest) Reset() {
 	*x = CommitSessionRequest{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[23]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2084,7 @@ func (x *CommitSessionRequest) String() string {
 func (*CommitSessionRequest) ProtoMessage() {}
 
 func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[23]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2097,7 @@ func (x *CommitSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionRequest.ProtoReflect.Descriptor instead.
 func (*CommitSessionRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{23}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CommitSessionRequest) GetSession() string {
@@ -1889,7 +2152,7 @@ type CommitSessionResponse struct {
 
 func (x *CommitSessionResponse) Reset() {
 	*x = CommitSessionResponse{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[24]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2164,7 @@ func (x *CommitSessionResponse) String() string {
 func (*CommitSessionResponse) ProtoMessage() {}
 
 func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[24]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2177,7 @@ func (x *CommitSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitSessionResponse.ProtoReflect.Descriptor instead.
 func (*CommitSessionResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{24}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CommitSessionResponse) GetStatus() CommitStatus {
@@ -1960,7 +2223,7 @@ type ListArchivesRequest struct {
 
 func (x *ListArchivesRequest) Reset() {
 	*x = ListArchivesRequest{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[25]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2235,7 @@ func (x *ListArchivesRequest) String() string {
 func (*ListArchivesRequest) ProtoMessage() {}
 
 func (x *ListArchivesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[25]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2248,7 @@ func (x *ListArchivesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchivesRequest.ProtoReflect.Descriptor instead.
 func (*ListArchivesRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{25}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListArchivesRequest) GetSession() string {
@@ -2022,7 +2285,7 @@ type ListArchivesResponse struct {
 
 func (x *ListArchivesResponse) Reset() {
 	*x = ListArchivesResponse{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[26]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2297,7 @@ func (x *ListArchivesResponse) String() string {
 func (*ListArchivesResponse) ProtoMessage() {}
 
 func (x *ListArchivesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[26]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2310,7 @@ func (x *ListArchivesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArchivesResponse.ProtoReflect.Descriptor instead.
 func (*ListArchivesResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{26}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListArchivesResponse) GetArchives() []*Archive {
@@ -2079,7 +2342,7 @@ type GetMemoryDiffRequest struct {
 
 func (x *GetMemoryDiffRequest) Reset() {
 	*x = GetMemoryDiffRequest{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[27]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2354,7 @@ func (x *GetMemoryDiffRequest) String() string {
 func (*GetMemoryDiffRequest) ProtoMessage() {}
 
 func (x *GetMemoryDiffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[27]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2367,7 @@ func (x *GetMemoryDiffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMemoryDiffRequest.ProtoReflect.Descriptor instead.
 func (*GetMemoryDiffRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{27}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetMemoryDiffRequest) GetArchiveUri() string {
@@ -2141,7 +2404,7 @@ type GetMemoryDiffResponse struct {
 
 func (x *GetMemoryDiffResponse) Reset() {
 	*x = GetMemoryDiffResponse{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[28]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2416,7 @@ func (x *GetMemoryDiffResponse) String() string {
 func (*GetMemoryDiffResponse) ProtoMessage() {}
 
 func (x *GetMemoryDiffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[28]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2429,7 @@ func (x *GetMemoryDiffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMemoryDiffResponse.ProtoReflect.Descriptor instead.
 func (*GetMemoryDiffResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{28}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetMemoryDiffResponse) GetDiff() *MemoryDiff {
@@ -2206,7 +2469,7 @@ type MemoryDiff struct {
 
 func (x *MemoryDiff) Reset() {
 	*x = MemoryDiff{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[29]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2481,7 @@ func (x *MemoryDiff) String() string {
 func (*MemoryDiff) ProtoMessage() {}
 
 func (x *MemoryDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[29]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2494,7 @@ func (x *MemoryDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryDiff.ProtoReflect.Descriptor instead.
 func (*MemoryDiff) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{29}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MemoryDiff) GetArchiveUri() string {
@@ -2309,7 +2572,7 @@ type MemoryChange struct {
 
 func (x *MemoryChange) Reset() {
 	*x = MemoryChange{}
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[30]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2584,7 @@ func (x *MemoryChange) String() string {
 func (*MemoryChange) ProtoMessage() {}
 
 func (x *MemoryChange) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_session_service_proto_msgTypes[30]
+	mi := &file_runekeep_v1_session_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2597,7 @@ func (x *MemoryChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryChange.ProtoReflect.Descriptor instead.
 func (*MemoryChange) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{30}
+	return file_runekeep_v1_session_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MemoryChange) GetUri() string {
@@ -2397,7 +2660,7 @@ var File_runekeep_v1_session_service_proto protoreflect.FileDescriptor
 
 const file_runekeep_v1_session_service_proto_rawDesc = "" +
 	"\n" +
-	"!runekeep/v1/session_service.proto\x12\vrunekeep.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18runekeep/v1/common.proto\x1a runekeep/v1/method_options.proto\"\x95\x04\n" +
+	"!runekeep/v1/session_service.proto\x12\vrunekeep.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18runekeep/v1/common.proto\x1a runekeep/v1/method_options.proto\"\x95\x04\n" +
 	"\aSession\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x1d\n" +
 	"\n" +
@@ -2504,7 +2767,21 @@ const file_runekeep_v1_session_service_proto_rawDesc = "" +
 	"\bmessages\x18\x01 \x03(\v2\x19.runekeep.v1.AddedMessageR\bmessages\x12,\n" +
 	"\x12live_message_count\x18\x02 \x01(\x03R\x10liveMessageCount\x12C\n" +
 	"\vauto_commit\x18\x03 \x01(\v2\".runekeep.v1.CommitSessionResponseR\n" +
-	"autoCommit\":\n" +
+	"autoCommit\"R\n" +
+	"\x15StreamMessagesRequest\x129\n" +
+	"\aappends\x18\x01 \x03(\v2\x1f.runekeep.v1.AddMessagesRequestR\aappends\"\x9b\x01\n" +
+	"\x16StreamMessagesResponse\x121\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.runekeep.v1.AppendWindowR\x06window\x12N\n" +
+	"\x10acknowledgements\x18\x02 \x03(\v2\".runekeep.v1.AppendAcknowledgementR\x10acknowledgements\"c\n" +
+	"\fAppendWindow\x12\x18\n" +
+	"\aappends\x18\x01 \x01(\x05R\aappends\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12#\n" +
+	"\rrequest_bytes\x18\x03 \x01(\x03R\frequestBytes\"\x9f\x01\n" +
+	"\x15AppendAcknowledgement\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x128\n" +
+	"\x05added\x18\x02 \x01(\v2 .runekeep.v1.AddMessagesResponseH\x00R\x05added\x12*\n" +
+	"\x05error\x18\x03 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x06result\":\n" +
 	"\fAddedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xeb\x01\n" +
@@ -2603,7 +2880,7 @@ const file_runekeep_v1_session_service_proto_rawDesc = "" +
 	"\fCommitStatus\x12\x1d\n" +
 	"\x19COMMIT_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16COMMIT_STATUS_ACCEPTED\x10\x01\x12\x19\n" +
-	"\x15COMMIT_STATUS_SKIPPED\x10\x022\x86\n" +
+	"\x15COMMIT_STATUS_SKIPPED\x10\x022\xef\n" +
 	"\n" +
 	"\x0eSessionService\x12g\n" +
 	"\rCreateSession\x12!.runekeep.v1.CreateSessionRequest\x1a\".runekeep.v1.CreateSessionResponse\"\x0fʅ\x1c\b\b\x01\x12\x02\b\x05(\x01\x90\x02\x02\x12\\\n" +
@@ -2615,7 +2892,8 @@ const file_runekeep_v1_session_service_proto_rawDesc = "" +
 	"\rDeleteSession\x12!.runekeep.v1.DeleteSessionRequest\x1a\".runekeep.v1.DeleteSessionResponse\"*ʅ\x1c#\b\x01\x12\x02\b\n" +
 	"\x1a\x0ecommit_seconds\"\t\n" +
 	"\asession0\x01\x90\x02\x02\x12a\n" +
-	"\vAddMessages\x12\x1f.runekeep.v1.AddMessagesRequest\x1a .runekeep.v1.AddMessagesResponse\"\x0fʅ\x1c\b\b\x01\x12\x02\b\x05(\x01\x90\x02\x02\x12b\n" +
+	"\vAddMessages\x12\x1f.runekeep.v1.AddMessagesRequest\x1a .runekeep.v1.AddMessagesResponse\"\x0fʅ\x1c\b\b\x01\x12\x02\b\x05(\x01\x90\x02\x02\x12g\n" +
+	"\x0eStreamMessages\x12\".runekeep.v1.StreamMessagesRequest\x1a#.runekeep.v1.StreamMessagesResponse\"\bʅ\x1c\x04\b\x01(\x01(\x010\x01\x12b\n" +
 	"\fListMessages\x12 .runekeep.v1.ListMessagesRequest\x1a!.runekeep.v1.ListMessagesResponse\"\rʅ\x1c\x06\b\x01\x12\x02\b\x05\x90\x02\x01\x12a\n" +
 	"\vRecordUsage\x12\x1f.runekeep.v1.RecordUsageRequest\x1a .runekeep.v1.RecordUsageResponse\"\x0fʅ\x1c\b\b\x01\x12\x02\b\x05(\x01\x90\x02\x02\x12u\n" +
 	"\rCommitSession\x12!.runekeep.v1.CommitSessionRequest\x1a\".runekeep.v1.CommitSessionResponse\"\x1dʅ\x1c\x16\b\x01\x12\x02\b\n" +
@@ -2637,7 +2915,7 @@ func file_runekeep_v1_session_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runekeep_v1_session_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_runekeep_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_runekeep_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_runekeep_v1_session_service_proto_goTypes = []any{
 	(ArchiveState)(0),                 // 0: runekeep.v1.ArchiveState
 	(MessageScope)(0),                 // 1: runekeep.v1.MessageScope
@@ -2659,98 +2937,110 @@ var file_runekeep_v1_session_service_proto_goTypes = []any{
 	(*DeleteSessionResponse)(nil),     // 17: runekeep.v1.DeleteSessionResponse
 	(*AddMessagesRequest)(nil),        // 18: runekeep.v1.AddMessagesRequest
 	(*AddMessagesResponse)(nil),       // 19: runekeep.v1.AddMessagesResponse
-	(*AddedMessage)(nil),              // 20: runekeep.v1.AddedMessage
-	(*ListMessagesRequest)(nil),       // 21: runekeep.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),      // 22: runekeep.v1.ListMessagesResponse
-	(*RecordUsageRequest)(nil),        // 23: runekeep.v1.RecordUsageRequest
-	(*SkillUsage)(nil),                // 24: runekeep.v1.SkillUsage
-	(*RecordUsageResponse)(nil),       // 25: runekeep.v1.RecordUsageResponse
-	(*CommitSessionRequest)(nil),      // 26: runekeep.v1.CommitSessionRequest
-	(*CommitSessionResponse)(nil),     // 27: runekeep.v1.CommitSessionResponse
-	(*ListArchivesRequest)(nil),       // 28: runekeep.v1.ListArchivesRequest
-	(*ListArchivesResponse)(nil),      // 29: runekeep.v1.ListArchivesResponse
-	(*GetMemoryDiffRequest)(nil),      // 30: runekeep.v1.GetMemoryDiffRequest
-	(*GetMemoryDiffResponse)(nil),     // 31: runekeep.v1.GetMemoryDiffResponse
-	(*MemoryDiff)(nil),                // 32: runekeep.v1.MemoryDiff
-	(*MemoryChange)(nil),              // 33: runekeep.v1.MemoryChange
-	(*MemoryPolicy)(nil),              // 34: runekeep.v1.MemoryPolicy
-	(*Summary)(nil),                   // 35: runekeep.v1.Summary
-	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 37: google.protobuf.Duration
-	(*MessageRange)(nil),              // 38: runekeep.v1.MessageRange
-	(*fieldmaskpb.FieldMask)(nil),     // 39: google.protobuf.FieldMask
-	(*Message)(nil),                   // 40: runekeep.v1.Message
-	(*structpb.Value)(nil),            // 41: google.protobuf.Value
-	(*ExtractorInfo)(nil),             // 42: runekeep.v1.ExtractorInfo
+	(*StreamMessagesRequest)(nil),     // 20: runekeep.v1.StreamMessagesRequest
+	(*StreamMessagesResponse)(nil),    // 21: runekeep.v1.StreamMessagesResponse
+	(*AppendWindow)(nil),              // 22: runekeep.v1.AppendWindow
+	(*AppendAcknowledgement)(nil),     // 23: runekeep.v1.AppendAcknowledgement
+	(*AddedMessage)(nil),              // 24: runekeep.v1.AddedMessage
+	(*ListMessagesRequest)(nil),       // 25: runekeep.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),      // 26: runekeep.v1.ListMessagesResponse
+	(*RecordUsageRequest)(nil),        // 27: runekeep.v1.RecordUsageRequest
+	(*SkillUsage)(nil),                // 28: runekeep.v1.SkillUsage
+	(*RecordUsageResponse)(nil),       // 29: runekeep.v1.RecordUsageResponse
+	(*CommitSessionRequest)(nil),      // 30: runekeep.v1.CommitSessionRequest
+	(*CommitSessionResponse)(nil),     // 31: runekeep.v1.CommitSessionResponse
+	(*ListArchivesRequest)(nil),       // 32: runekeep.v1.ListArchivesRequest
+	(*ListArchivesResponse)(nil),      // 33: runekeep.v1.ListArchivesResponse
+	(*GetMemoryDiffRequest)(nil),      // 34: runekeep.v1.GetMemoryDiffRequest
+	(*GetMemoryDiffResponse)(nil),     // 35: runekeep.v1.GetMemoryDiffResponse
+	(*MemoryDiff)(nil),                // 36: runekeep.v1.MemoryDiff
+	(*MemoryChange)(nil),              // 37: runekeep.v1.MemoryChange
+	(*MemoryPolicy)(nil),              // 38: runekeep.v1.MemoryPolicy
+	(*Summary)(nil),                   // 39: runekeep.v1.Summary
+	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 41: google.protobuf.Duration
+	(*MessageRange)(nil),              // 42: runekeep.v1.MessageRange
+	(*fieldmaskpb.FieldMask)(nil),     // 43: google.protobuf.FieldMask
+	(*Message)(nil),                   // 44: runekeep.v1.Message
+	(*status.Status)(nil),             // 45: google.rpc.Status
+	(*structpb.Value)(nil),            // 46: google.protobuf.Value
+	(*ExtractorInfo)(nil),             // 47: runekeep.v1.ExtractorInfo
 }
 var file_runekeep_v1_session_service_proto_depIdxs = []int32{
-	34, // 0: runekeep.v1.Session.memory_policy:type_name -> runekeep.v1.MemoryPolicy
-	35, // 1: runekeep.v1.Session.summary:type_name -> runekeep.v1.Summary
-	36, // 2: runekeep.v1.Session.create_time:type_name -> google.protobuf.Timestamp
-	36, // 3: runekeep.v1.Session.update_time:type_name -> google.protobuf.Timestamp
+	38, // 0: runekeep.v1.Session.memory_policy:type_name -> runekeep.v1.MemoryPolicy
+	39, // 1: runekeep.v1.Session.summary:type_name -> runekeep.v1.Summary
+	40, // 2: runekeep.v1.Session.create_time:type_name -> google.protobuf.Timestamp
+	40, // 3: runekeep.v1.Session.update_time:type_name -> google.protobuf.Timestamp
 	4,  // 4: runekeep.v1.Session.auto_commit:type_name -> runekeep.v1.AutoCommit
-	37, // 5: runekeep.v1.AutoCommit.idle:type_name -> google.protobuf.Duration
-	38, // 6: runekeep.v1.Archive.messages:type_name -> runekeep.v1.MessageRange
+	41, // 5: runekeep.v1.AutoCommit.idle:type_name -> google.protobuf.Duration
+	42, // 6: runekeep.v1.Archive.messages:type_name -> runekeep.v1.MessageRange
 	0,  // 7: runekeep.v1.Archive.state:type_name -> runekeep.v1.ArchiveState
-	35, // 8: runekeep.v1.Archive.summary:type_name -> runekeep.v1.Summary
-	36, // 9: runekeep.v1.Archive.create_time:type_name -> google.protobuf.Timestamp
-	36, // 10: runekeep.v1.Archive.done_time:type_name -> google.protobuf.Timestamp
-	34, // 11: runekeep.v1.CreateSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
+	39, // 8: runekeep.v1.Archive.summary:type_name -> runekeep.v1.Summary
+	40, // 9: runekeep.v1.Archive.create_time:type_name -> google.protobuf.Timestamp
+	40, // 10: runekeep.v1.Archive.done_time:type_name -> google.protobuf.Timestamp
+	38, // 11: runekeep.v1.CreateSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
 	4,  // 12: runekeep.v1.CreateSessionRequest.auto_commit:type_name -> runekeep.v1.AutoCommit
 	3,  // 13: runekeep.v1.CreateSessionResponse.session:type_name -> runekeep.v1.Session
 	3,  // 14: runekeep.v1.GetSessionResponse.session:type_name -> runekeep.v1.Session
 	3,  // 15: runekeep.v1.ListSessionsResponse.sessions:type_name -> runekeep.v1.Session
-	39, // 16: runekeep.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	34, // 17: runekeep.v1.UpdateSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
+	43, // 16: runekeep.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	38, // 17: runekeep.v1.UpdateSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
 	4,  // 18: runekeep.v1.UpdateSessionRequest.auto_commit:type_name -> runekeep.v1.AutoCommit
 	3,  // 19: runekeep.v1.UpdateSessionResponse.session:type_name -> runekeep.v1.Session
-	40, // 20: runekeep.v1.GetSessionContextResponse.pending_messages:type_name -> runekeep.v1.Message
-	40, // 21: runekeep.v1.GetSessionContextResponse.live_messages:type_name -> runekeep.v1.Message
-	40, // 22: runekeep.v1.AddMessagesRequest.messages:type_name -> runekeep.v1.Message
-	20, // 23: runekeep.v1.AddMessagesResponse.messages:type_name -> runekeep.v1.AddedMessage
-	27, // 24: runekeep.v1.AddMessagesResponse.auto_commit:type_name -> runekeep.v1.CommitSessionResponse
-	1,  // 25: runekeep.v1.ListMessagesRequest.scope:type_name -> runekeep.v1.MessageScope
-	40, // 26: runekeep.v1.ListMessagesResponse.messages:type_name -> runekeep.v1.Message
-	24, // 27: runekeep.v1.RecordUsageRequest.skills:type_name -> runekeep.v1.SkillUsage
-	41, // 28: runekeep.v1.SkillUsage.input:type_name -> google.protobuf.Value
-	34, // 29: runekeep.v1.CommitSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
-	2,  // 30: runekeep.v1.CommitSessionResponse.status:type_name -> runekeep.v1.CommitStatus
-	5,  // 31: runekeep.v1.ListArchivesResponse.archives:type_name -> runekeep.v1.Archive
-	32, // 32: runekeep.v1.GetMemoryDiffResponse.diff:type_name -> runekeep.v1.MemoryDiff
-	36, // 33: runekeep.v1.MemoryDiff.extract_time:type_name -> google.protobuf.Timestamp
-	33, // 34: runekeep.v1.MemoryDiff.adds:type_name -> runekeep.v1.MemoryChange
-	33, // 35: runekeep.v1.MemoryDiff.updates:type_name -> runekeep.v1.MemoryChange
-	33, // 36: runekeep.v1.MemoryDiff.deletes:type_name -> runekeep.v1.MemoryChange
-	42, // 37: runekeep.v1.MemoryDiff.extractor:type_name -> runekeep.v1.ExtractorInfo
-	6,  // 38: runekeep.v1.SessionService.CreateSession:input_type -> runekeep.v1.CreateSessionRequest
-	8,  // 39: runekeep.v1.SessionService.GetSession:input_type -> runekeep.v1.GetSessionRequest
-	10, // 40: runekeep.v1.SessionService.ListSessions:input_type -> runekeep.v1.ListSessionsRequest
-	12, // 41: runekeep.v1.SessionService.UpdateSession:input_type -> runekeep.v1.UpdateSessionRequest
-	14, // 42: runekeep.v1.SessionService.GetSessionContext:input_type -> runekeep.v1.GetSessionContextRequest
-	16, // 43: runekeep.v1.SessionService.DeleteSession:input_type -> runekeep.v1.DeleteSessionRequest
-	18, // 44: runekeep.v1.SessionService.AddMessages:input_type -> runekeep.v1.AddMessagesRequest
-	21, // 45: runekeep.v1.SessionService.ListMessages:input_type -> runekeep.v1.ListMessagesRequest
-	23, // 46: runekeep.v1.SessionService.RecordUsage:input_type -> runekeep.v1.RecordUsageRequest
-	26, // 47: runekeep.v1.SessionService.CommitSession:input_type -> runekeep.v1.CommitSessionRequest
-	28, // 48: runekeep.v1.SessionService.ListArchives:input_type -> runekeep.v1.ListArchivesRequest
-	30, // 49: runekeep.v1.SessionService.GetMemoryDiff:input_type -> runekeep.v1.GetMemoryDiffRequest
-	7,  // 50: runekeep.v1.SessionService.CreateSession:output_type -> runekeep.v1.CreateSessionResponse
-	9,  // 51: runekeep.v1.SessionService.GetSession:output_type -> runekeep.v1.GetSessionResponse
-	11, // 52: runekeep.v1.SessionService.ListSessions:output_type -> runekeep.v1.ListSessionsResponse
-	13, // 53: runekeep.v1.SessionService.UpdateSession:output_type -> runekeep.v1.UpdateSessionResponse
-	15, // 54: runekeep.v1.SessionService.GetSessionContext:output_type -> runekeep.v1.GetSessionContextResponse
-	17, // 55: runekeep.v1.SessionService.DeleteSession:output_type -> runekeep.v1.DeleteSessionResponse
-	19, // 56: runekeep.v1.SessionService.AddMessages:output_type -> runekeep.v1.AddMessagesResponse
-	22, // 57: runekeep.v1.SessionService.ListMessages:output_type -> runekeep.v1.ListMessagesResponse
-	25, // 58: runekeep.v1.SessionService.RecordUsage:output_type -> runekeep.v1.RecordUsageResponse
-	27, // 59: runekeep.v1.SessionService.CommitSession:output_type -> runekeep.v1.CommitSessionResponse
-	29, // 60: runekeep.v1.SessionService.ListArchives:output_type -> runekeep.v1.ListArchivesResponse
-	31, // 61: runekeep.v1.SessionService.GetMemoryDiff:output_type -> runekeep.v1.GetMemoryDiffResponse
-	50, // [50:62] is the sub-list for method output_type
-	38, // [38:50] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	44, // 20: runekeep.v1.GetSessionContextResponse.pending_messages:type_name -> runekeep.v1.Message
+	44, // 21: runekeep.v1.GetSessionContextResponse.live_messages:type_name -> runekeep.v1.Message
+	44, // 22: runekeep.v1.AddMessagesRequest.messages:type_name -> runekeep.v1.Message
+	24, // 23: runekeep.v1.AddMessagesResponse.messages:type_name -> runekeep.v1.AddedMessage
+	31, // 24: runekeep.v1.AddMessagesResponse.auto_commit:type_name -> runekeep.v1.CommitSessionResponse
+	18, // 25: runekeep.v1.StreamMessagesRequest.appends:type_name -> runekeep.v1.AddMessagesRequest
+	22, // 26: runekeep.v1.StreamMessagesResponse.window:type_name -> runekeep.v1.AppendWindow
+	23, // 27: runekeep.v1.StreamMessagesResponse.acknowledgements:type_name -> runekeep.v1.AppendAcknowledgement
+	19, // 28: runekeep.v1.AppendAcknowledgement.added:type_name -> runekeep.v1.AddMessagesResponse
+	45, // 29: runekeep.v1.AppendAcknowledgement.error:type_name -> google.rpc.Status
+	1,  // 30: runekeep.v1.ListMessagesRequest.scope:type_name -> runekeep.v1.MessageScope
+	44, // 31: runekeep.v1.ListMessagesResponse.messages:type_name -> runekeep.v1.Message
+	28, // 32: runekeep.v1.RecordUsageRequest.skills:type_name -> runekeep.v1.SkillUsage
+	46, // 33: runekeep.v1.SkillUsage.input:type_name -> google.protobuf.Value
+	38, // 34: runekeep.v1.CommitSessionRequest.memory_policy:type_name -> runekeep.v1.MemoryPolicy
+	2,  // 35: runekeep.v1.CommitSessionResponse.status:type_name -> runekeep.v1.CommitStatus
+	5,  // 36: runekeep.v1.ListArchivesResponse.archives:type_name -> runekeep.v1.Archive
+	36, // 37: runekeep.v1.GetMemoryDiffResponse.diff:type_name -> runekeep.v1.MemoryDiff
+	40, // 38: runekeep.v1.MemoryDiff.extract_time:type_name -> google.protobuf.Timestamp
+	37, // 39: runekeep.v1.MemoryDiff.adds:type_name -> runekeep.v1.MemoryChange
+	37, // 40: runekeep.v1.MemoryDiff.updates:type_name -> runekeep.v1.MemoryChange
+	37, // 41: runekeep.v1.MemoryDiff.deletes:type_name -> runekeep.v1.MemoryChange
+	47, // 42: runekeep.v1.MemoryDiff.extractor:type_name -> runekeep.v1.ExtractorInfo
+	6,  // 43: runekeep.v1.SessionService.CreateSession:input_type -> runekeep.v1.CreateSessionRequest
+	8,  // 44: runekeep.v1.SessionService.GetSession:input_type -> runekeep.v1.GetSessionRequest
+	10, // 45: runekeep.v1.SessionService.ListSessions:input_type -> runekeep.v1.ListSessionsRequest
+	12, // 46: runekeep.v1.SessionService.UpdateSession:input_type -> runekeep.v1.UpdateSessionRequest
+	14, // 47: runekeep.v1.SessionService.GetSessionContext:input_type -> runekeep.v1.GetSessionContextRequest
+	16, // 48: runekeep.v1.SessionService.DeleteSession:input_type -> runekeep.v1.DeleteSessionRequest
+	18, // 49: runekeep.v1.SessionService.AddMessages:input_type -> runekeep.v1.AddMessagesRequest
+	20, // 50: runekeep.v1.SessionService.StreamMessages:input_type -> runekeep.v1.StreamMessagesRequest
+	25, // 51: runekeep.v1.SessionService.ListMessages:input_type -> runekeep.v1.ListMessagesRequest
+	27, // 52: runekeep.v1.SessionService.RecordUsage:input_type -> runekeep.v1.RecordUsageRequest
+	30, // 53: runekeep.v1.SessionService.CommitSession:input_type -> runekeep.v1.CommitSessionRequest
+	32, // 54: runekeep.v1.SessionService.ListArchives:input_type -> runekeep.v1.ListArchivesRequest
+	34, // 55: runekeep.v1.SessionService.GetMemoryDiff:input_type -> runekeep.v1.GetMemoryDiffRequest
+	7,  // 56: runekeep.v1.SessionService.CreateSession:output_type -> runekeep.v1.CreateSessionResponse
+	9,  // 57: runekeep.v1.SessionService.GetSession:output_type -> runekeep.v1.GetSessionResponse
+	11, // 58: runekeep.v1.SessionService.ListSessions:output_type -> runekeep.v1.ListSessionsResponse
+	13, // 59: runekeep.v1.SessionService.UpdateSession:output_type -> runekeep.v1.UpdateSessionResponse
+	15, // 60: runekeep.v1.SessionService.GetSessionContext:output_type -> runekeep.v1.GetSessionContextResponse
+	17, // 61: runekeep.v1.SessionService.DeleteSession:output_type -> runekeep.v1.DeleteSessionResponse
+	19, // 62: runekeep.v1.SessionService.AddMessages:output_type -> runekeep.v1.AddMessagesResponse
+	21, // 63: runekeep.v1.SessionService.StreamMessages:output_type -> runekeep.v1.StreamMessagesResponse
+	26, // 64: runekeep.v1.SessionService.ListMessages:output_type -> runekeep.v1.ListMessagesResponse
+	29, // 65: runekeep.v1.SessionService.RecordUsage:output_type -> runekeep.v1.RecordUsageResponse
+	31, // 66: runekeep.v1.SessionService.CommitSession:output_type -> runekeep.v1.CommitSessionResponse
+	33, // 67: runekeep.v1.SessionService.ListArchives:output_type -> runekeep.v1.ListArchivesResponse
+	35, // 68: runekeep.v1.SessionService.GetMemoryDiff:output_type -> runekeep.v1.GetMemoryDiffResponse
+	56, // [56:69] is the sub-list for method output_type
+	43, // [43:56] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_runekeep_v1_session_service_proto_init() }
@@ -2760,13 +3050,17 @@ func file_runekeep_v1_session_service_proto_init() {
 	}
 	file_runekeep_v1_common_proto_init()
 	file_runekeep_v1_method_options_proto_init()
+	file_runekeep_v1_session_service_proto_msgTypes[20].OneofWrappers = []any{
+		(*AppendAcknowledgement_Added)(nil),
+		(*AppendAcknowledgement_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runekeep_v1_session_service_proto_rawDesc), len(file_runekeep_v1_session_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   31,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

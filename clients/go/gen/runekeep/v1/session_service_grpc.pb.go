@@ -26,6 +26,7 @@ const (
 	SessionService_GetSessionContext_FullMethodName = "/runekeep.v1.SessionService/GetSessionContext"
 	SessionService_DeleteSession_FullMethodName     = "/runekeep.v1.SessionService/DeleteSession"
 	SessionService_AddMessages_FullMethodName       = "/runekeep.v1.SessionService/AddMessages"
+	SessionService_StreamMessages_FullMethodName    = "/runekeep.v1.SessionService/StreamMessages"
 	SessionService_ListMessages_FullMethodName      = "/runekeep.v1.SessionService/ListMessages"
 	SessionService_RecordUsage_FullMethodName       = "/runekeep.v1.SessionService/RecordUsage"
 	SessionService_CommitSession_FullMethodName     = "/runekeep.v1.SessionService/CommitSession"
@@ -54,6 +55,22 @@ type SessionServiceClient interface {
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 	// Appends messages in order, all or none, durably before it answers.
 	AddMessages(ctx context.Context, in *AddMessagesRequest, opts ...grpc.CallOption) (*AddMessagesResponse, error)
+	// Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+	// durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+	// the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+	// for each other.
+	//
+	// Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+	// the server reads on when there is room again.
+	//
+	// Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+	// second are limited as for AddMessages, but an append waits for its turn and is not refused.
+	//
+	// Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+	// RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+	// same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+	// and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+	StreamMessages(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamMessagesRequest, StreamMessagesResponse], error)
 	// Messages of a session, oldest first.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// Records contexts and skills that the agent really used.
@@ -145,6 +162,19 @@ func (c *sessionServiceClient) AddMessages(ctx context.Context, in *AddMessagesR
 	return out, nil
 }
 
+func (c *sessionServiceClient) StreamMessages(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[StreamMessagesRequest, StreamMessagesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[0], SessionService_StreamMessages_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[StreamMessagesRequest, StreamMessagesResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_StreamMessagesClient = grpc.BidiStreamingClient[StreamMessagesRequest, StreamMessagesResponse]
+
 func (c *sessionServiceClient) ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListMessagesResponse)
@@ -216,6 +246,22 @@ type SessionServiceServer interface {
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	// Appends messages in order, all or none, durably before it answers.
 	AddMessages(context.Context, *AddMessagesRequest) (*AddMessagesResponse, error)
+	// Appends by stream: a caller keeps one stream open, sends appends, and gets an acknowledgement of each once it is
+	// durable. Each append is what AddMessages takes, with the same rules, limits and answers, and belongs to the user of
+	// the stream. Appends of one session take effect in the order in which they are sent; different sessions do not wait
+	// for each other.
+	//
+	// Start: the first response holds an AppendWindow. Send appends after it, and keep no more unacknowledged than it says:
+	// the server reads on when there is room again.
+	//
+	// Refusals: an append that AddMessages would refuse is acknowledged with that error, and the stream goes on. Calls a
+	// second are limited as for AddMessages, but an append waits for its turn and is not refused.
+	//
+	// Resuming: if a stream ends with UNAVAILABLE, DEADLINE_EXCEEDED or CANCELLED, open another one after the time that
+	// RetryInfo tells, if any, and send all appends that have no acknowledgement once more, in their order and with the
+	// same request ids: none is lost, and none is stored twice. The server ends a stream in this way if the store is away,
+	// and before it stops. AddMessages takes the same request ids. With any other status nothing is gained by a repeat.
+	StreamMessages(grpc.BidiStreamingServer[StreamMessagesRequest, StreamMessagesResponse]) error
 	// Messages of a session, oldest first.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// Records contexts and skills that the agent really used.
@@ -257,6 +303,9 @@ func (UnimplementedSessionServiceServer) DeleteSession(context.Context, *DeleteS
 }
 func (UnimplementedSessionServiceServer) AddMessages(context.Context, *AddMessagesRequest) (*AddMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddMessages not implemented")
+}
+func (UnimplementedSessionServiceServer) StreamMessages(grpc.BidiStreamingServer[StreamMessagesRequest, StreamMessagesResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamMessages not implemented")
 }
 func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
@@ -420,6 +469,13 @@ func _SessionService_AddMessages_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_StreamMessages_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SessionServiceServer).StreamMessages(&grpc.GenericServerStream[StreamMessagesRequest, StreamMessagesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionService_StreamMessagesServer = grpc.BidiStreamingServer[StreamMessagesRequest, StreamMessagesResponse]
+
 func _SessionService_ListMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListMessagesRequest)
 	if err := dec(in); err != nil {
@@ -566,6 +622,13 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SessionService_GetMemoryDiff_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "StreamMessages",
+			Handler:       _SessionService_StreamMessages_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "runekeep/v1/session_service.proto",
 }

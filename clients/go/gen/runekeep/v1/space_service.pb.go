@@ -422,6 +422,300 @@ func (x *ImportSpaceResponse) GetContents() *SpaceContents {
 	return nil
 }
 
+// Request of CopyUser.
+type CopyUserRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user to copy to. SPACE_NOT_EMPTY when it has anything.
+	ToUser string `protobuf:"bytes,1,opt,name=to_user,json=toUser,proto3" json:"to_user,omitempty"`
+	// Idempotency: of a copy that was finished the answer is given again.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyUserRequest) Reset() {
+	*x = CopyUserRequest{}
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyUserRequest) ProtoMessage() {}
+
+func (x *CopyUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyUserRequest.ProtoReflect.Descriptor instead.
+func (*CopyUserRequest) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CopyUserRequest) GetToUser() string {
+	if x != nil {
+		return x.ToUser
+	}
+	return ""
+}
+
+func (x *CopyUserRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// Response of CopyUser.
+type CopyUserResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Revision of the copy. That of the caller, when there has never been anything of the other user; else every revision
+	// of the caller has become a later one, by `revision_offset`.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What was added to the revisions of the caller.
+	RevisionOffset int64 `protobuf:"varint,2,opt,name=revision_offset,json=revisionOffset,proto3" json:"revision_offset,omitempty"`
+	// What was made.
+	Contents      *SpaceContents `protobuf:"bytes,3,opt,name=contents,proto3" json:"contents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyUserResponse) Reset() {
+	*x = CopyUserResponse{}
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyUserResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyUserResponse) ProtoMessage() {}
+
+func (x *CopyUserResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyUserResponse.ProtoReflect.Descriptor instead.
+func (*CopyUserResponse) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CopyUserResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CopyUserResponse) GetRevisionOffset() int64 {
+	if x != nil {
+		return x.RevisionOffset
+	}
+	return 0
+}
+
+func (x *CopyUserResponse) GetContents() *SpaceContents {
+	if x != nil {
+		return x.Contents
+	}
+	return nil
+}
+
+// Request of ListUsers.
+type ListUsersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only names that begin with this; empty: all.
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// See the conventions.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// From the page before.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUsersRequest) Reset() {
+	*x = ListUsersRequest{}
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUsersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUsersRequest) ProtoMessage() {}
+
+func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
+func (*ListUsersRequest) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListUsersRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListUsersRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListUsersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListUsers.
+type ListUsersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One page, by name.
+	Users []*User `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUsersResponse) Reset() {
+	*x = ListUsersResponse{}
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUsersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUsersResponse) ProtoMessage() {}
+
+func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
+func (*ListUsersResponse) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListUsersResponse) GetUsers() []*User {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *ListUsersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A user of the account.
+type User struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// When something was first stored for it.
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *User) Reset() {
+	*x = User{}
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *User) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*User) ProtoMessage() {}
+
+func (x *User) ProtoReflect() protoreflect.Message {
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use User.ProtoReflect.Descriptor instead.
+func (*User) Descriptor() ([]byte, []int) {
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *User) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *User) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
 // How much there is of what.
 type SpaceContents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -453,7 +747,7 @@ type SpaceContents struct {
 
 func (x *SpaceContents) Reset() {
 	*x = SpaceContents{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[5]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -465,7 +759,7 @@ func (x *SpaceContents) String() string {
 func (*SpaceContents) ProtoMessage() {}
 
 func (x *SpaceContents) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[5]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -478,7 +772,7 @@ func (x *SpaceContents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpaceContents.ProtoReflect.Descriptor instead.
 func (*SpaceContents) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{5}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SpaceContents) GetSessions() int64 {
@@ -578,7 +872,7 @@ type EraseDataRequest struct {
 
 func (x *EraseDataRequest) Reset() {
 	*x = EraseDataRequest{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[6]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +884,7 @@ func (x *EraseDataRequest) String() string {
 func (*EraseDataRequest) ProtoMessage() {}
 
 func (x *EraseDataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[6]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +897,7 @@ func (x *EraseDataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseDataRequest.ProtoReflect.Descriptor instead.
 func (*EraseDataRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{6}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EraseDataRequest) GetScope() isEraseDataRequest_Scope {
@@ -701,7 +995,7 @@ type MessageSet struct {
 
 func (x *MessageSet) Reset() {
 	*x = MessageSet{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[7]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +1007,7 @@ func (x *MessageSet) String() string {
 func (*MessageSet) ProtoMessage() {}
 
 func (x *MessageSet) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[7]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +1020,7 @@ func (x *MessageSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSet.ProtoReflect.Descriptor instead.
 func (*MessageSet) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{7}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MessageSet) GetSession() string {
@@ -754,7 +1048,7 @@ type EraseDataResponse struct {
 
 func (x *EraseDataResponse) Reset() {
 	*x = EraseDataResponse{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[8]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +1060,7 @@ func (x *EraseDataResponse) String() string {
 func (*EraseDataResponse) ProtoMessage() {}
 
 func (x *EraseDataResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[8]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +1073,7 @@ func (x *EraseDataResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseDataResponse.ProtoReflect.Descriptor instead.
 func (*EraseDataResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{8}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EraseDataResponse) GetErasure() *Erasure {
@@ -817,7 +1111,7 @@ type Erasure struct {
 
 func (x *Erasure) Reset() {
 	*x = Erasure{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[9]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1123,7 @@ func (x *Erasure) String() string {
 func (*Erasure) ProtoMessage() {}
 
 func (x *Erasure) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[9]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1136,7 @@ func (x *Erasure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Erasure.ProtoReflect.Descriptor instead.
 func (*Erasure) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{9}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Erasure) GetErasureId() string {
@@ -919,7 +1213,7 @@ type GetErasureRequest struct {
 
 func (x *GetErasureRequest) Reset() {
 	*x = GetErasureRequest{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[10]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +1225,7 @@ func (x *GetErasureRequest) String() string {
 func (*GetErasureRequest) ProtoMessage() {}
 
 func (x *GetErasureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[10]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +1238,7 @@ func (x *GetErasureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetErasureRequest.ProtoReflect.Descriptor instead.
 func (*GetErasureRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{10}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetErasureRequest) GetErasureId() string {
@@ -965,7 +1259,7 @@ type GetErasureResponse struct {
 
 func (x *GetErasureResponse) Reset() {
 	*x = GetErasureResponse{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[11]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1271,7 @@ func (x *GetErasureResponse) String() string {
 func (*GetErasureResponse) ProtoMessage() {}
 
 func (x *GetErasureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[11]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1284,7 @@ func (x *GetErasureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetErasureResponse.ProtoReflect.Descriptor instead.
 func (*GetErasureResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{11}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetErasureResponse) GetErasure() *Erasure {
@@ -1013,7 +1307,7 @@ type ListErasuresRequest struct {
 
 func (x *ListErasuresRequest) Reset() {
 	*x = ListErasuresRequest{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[12]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1319,7 @@ func (x *ListErasuresRequest) String() string {
 func (*ListErasuresRequest) ProtoMessage() {}
 
 func (x *ListErasuresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[12]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1332,7 @@ func (x *ListErasuresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErasuresRequest.ProtoReflect.Descriptor instead.
 func (*ListErasuresRequest) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{12}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListErasuresRequest) GetPageSize() int32 {
@@ -1068,7 +1362,7 @@ type ListErasuresResponse struct {
 
 func (x *ListErasuresResponse) Reset() {
 	*x = ListErasuresResponse{}
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[13]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1374,7 @@ func (x *ListErasuresResponse) String() string {
 func (*ListErasuresResponse) ProtoMessage() {}
 
 func (x *ListErasuresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runekeep_v1_space_service_proto_msgTypes[13]
+	mi := &file_runekeep_v1_space_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1387,7 @@ func (x *ListErasuresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListErasuresResponse.ProtoReflect.Descriptor instead.
 func (*ListErasuresResponse) Descriptor() ([]byte, []int) {
-	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{13}
+	return file_runekeep_v1_space_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListErasuresResponse) GetErasures() []*Erasure {
@@ -1128,7 +1422,27 @@ const file_runekeep_v1_space_service_proto_rawDesc = "" +
 	"\x13ImportSpaceResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12'\n" +
 	"\x0frevision_offset\x18\x02 \x01(\x03R\x0erevisionOffset\x126\n" +
-	"\bcontents\x18\x03 \x01(\v2\x1a.runekeep.v1.SpaceContentsR\bcontents\"\xc7\x02\n" +
+	"\bcontents\x18\x03 \x01(\v2\x1a.runekeep.v1.SpaceContentsR\bcontents\"{\n" +
+	"\x0fCopyUserRequest\x12?\n" +
+	"\ato_user\x18\x01 \x01(\tB&\xbaH#r!\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x06toUser\x12'\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\trequestId\"\x8f\x01\n" +
+	"\x10CopyUserResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12'\n" +
+	"\x0frevision_offset\x18\x02 \x01(\x03R\x0erevisionOffset\x126\n" +
+	"\bcontents\x18\x03 \x01(\v2\x1a.runekeep.v1.SpaceContentsR\bcontents\"\x9a\x01\n" +
+	"\x10ListUsersRequest\x12A\n" +
+	"\x06prefix\x18\x01 \x01(\tB)\xbaH&r$\x18\x80\x012\x1f^([A-Za-z0-9][A-Za-z0-9._-]*)?$R\x06prefix\x12$\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"d\n" +
+	"\x11ListUsersResponse\x12'\n" +
+	"\x05users\x18\x01 \x03(\v2\x11.runekeep.v1.UserR\x05users\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"W\n" +
+	"\x04User\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12;\n" +
+	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\"\xc7\x02\n" +
 	"\rSpaceContents\x12\x1a\n" +
 	"\bsessions\x18\x01 \x01(\x03R\bsessions\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\x1a\n" +
@@ -1197,10 +1511,13 @@ const file_runekeep_v1_space_service_proto_rawDesc = "" +
 	"\x12ERASURE_SCOPE_USER\x10\x01\x12\x16\n" +
 	"\x12ERASURE_SCOPE_PEER\x10\x02\x12\x19\n" +
 	"\x15ERASURE_SCOPE_SESSION\x10\x03\x12\x1a\n" +
-	"\x16ERASURE_SCOPE_MESSAGES\x10\x042\x8e\x04\n" +
+	"\x16ERASURE_SCOPE_MESSAGES\x10\x042\xe2\x05\n" +
 	"\fSpaceService\x12_\n" +
 	"\vExportSpace\x12\x1f.runekeep.v1.ExportSpaceRequest\x1a .runekeep.v1.ExportSpaceResponse\"\vʅ\x1c\x04\b\x01\"\x00\x90\x02\x010\x01\x12a\n" +
-	"\vImportSpace\x12\x1f.runekeep.v1.ImportSpaceRequest\x1a .runekeep.v1.ImportSpaceResponse\"\rʅ\x1c\x06\b\x01\"\x00(\x01\x90\x02\x02(\x01\x12x\n" +
+	"\vImportSpace\x12\x1f.runekeep.v1.ImportSpaceRequest\x1a .runekeep.v1.ImportSpaceResponse\"\rʅ\x1c\x06\b\x01\"\x00(\x01\x90\x02\x02(\x01\x12w\n" +
+	"\bCopyUser\x12\x1c.runekeep.v1.CopyUserRequest\x1a\x1d.runekeep.v1.CopyUserResponse\".ʅ\x1c'\b\x01\x12\x03\b\xd8\x04\x1a\x11copy_user_seconds\"\t\n" +
+	"\ato_user(\x01\x90\x02\x02\x12Y\n" +
+	"\tListUsers\x12\x1d.runekeep.v1.ListUsersRequest\x1a\x1e.runekeep.v1.ListUsersResponse\"\rʅ\x1c\x06\b\x01\x12\x02\b\x05\x90\x02\x01\x12x\n" +
 	"\tEraseData\x12\x1d.runekeep.v1.EraseDataRequest\x1a\x1e.runekeep.v1.EraseDataResponse\",ʅ\x1c%\b\x01\x12\x02\b\x1e\x1a\x12erase_data_seconds\"\a\n" +
 	"\x05scope0\x01\x90\x02\x02\x12\\\n" +
 	"\n" +
@@ -1221,7 +1538,7 @@ func file_runekeep_v1_space_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runekeep_v1_space_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runekeep_v1_space_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_runekeep_v1_space_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_runekeep_v1_space_service_proto_goTypes = []any{
 	(ErasureState)(0),             // 0: runekeep.v1.ErasureState
 	(ErasureScope)(0),             // 1: runekeep.v1.ErasureScope
@@ -1230,44 +1547,56 @@ var file_runekeep_v1_space_service_proto_goTypes = []any{
 	(*ImportSpaceRequest)(nil),    // 4: runekeep.v1.ImportSpaceRequest
 	(*ImportOptions)(nil),         // 5: runekeep.v1.ImportOptions
 	(*ImportSpaceResponse)(nil),   // 6: runekeep.v1.ImportSpaceResponse
-	(*SpaceContents)(nil),         // 7: runekeep.v1.SpaceContents
-	(*EraseDataRequest)(nil),      // 8: runekeep.v1.EraseDataRequest
-	(*MessageSet)(nil),            // 9: runekeep.v1.MessageSet
-	(*EraseDataResponse)(nil),     // 10: runekeep.v1.EraseDataResponse
-	(*Erasure)(nil),               // 11: runekeep.v1.Erasure
-	(*GetErasureRequest)(nil),     // 12: runekeep.v1.GetErasureRequest
-	(*GetErasureResponse)(nil),    // 13: runekeep.v1.GetErasureResponse
-	(*ListErasuresRequest)(nil),   // 14: runekeep.v1.ListErasuresRequest
-	(*ListErasuresResponse)(nil),  // 15: runekeep.v1.ListErasuresResponse
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*CopyUserRequest)(nil),       // 7: runekeep.v1.CopyUserRequest
+	(*CopyUserResponse)(nil),      // 8: runekeep.v1.CopyUserResponse
+	(*ListUsersRequest)(nil),      // 9: runekeep.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),     // 10: runekeep.v1.ListUsersResponse
+	(*User)(nil),                  // 11: runekeep.v1.User
+	(*SpaceContents)(nil),         // 12: runekeep.v1.SpaceContents
+	(*EraseDataRequest)(nil),      // 13: runekeep.v1.EraseDataRequest
+	(*MessageSet)(nil),            // 14: runekeep.v1.MessageSet
+	(*EraseDataResponse)(nil),     // 15: runekeep.v1.EraseDataResponse
+	(*Erasure)(nil),               // 16: runekeep.v1.Erasure
+	(*GetErasureRequest)(nil),     // 17: runekeep.v1.GetErasureRequest
+	(*GetErasureResponse)(nil),    // 18: runekeep.v1.GetErasureResponse
+	(*ListErasuresRequest)(nil),   // 19: runekeep.v1.ListErasuresRequest
+	(*ListErasuresResponse)(nil),  // 20: runekeep.v1.ListErasuresResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_runekeep_v1_space_service_proto_depIdxs = []int32{
 	5,  // 0: runekeep.v1.ImportSpaceRequest.options:type_name -> runekeep.v1.ImportOptions
-	7,  // 1: runekeep.v1.ImportSpaceResponse.contents:type_name -> runekeep.v1.SpaceContents
-	9,  // 2: runekeep.v1.EraseDataRequest.messages:type_name -> runekeep.v1.MessageSet
-	11, // 3: runekeep.v1.EraseDataResponse.erasure:type_name -> runekeep.v1.Erasure
-	1,  // 4: runekeep.v1.Erasure.scope:type_name -> runekeep.v1.ErasureScope
-	0,  // 5: runekeep.v1.Erasure.state:type_name -> runekeep.v1.ErasureState
-	7,  // 6: runekeep.v1.Erasure.erased:type_name -> runekeep.v1.SpaceContents
-	16, // 7: runekeep.v1.Erasure.create_time:type_name -> google.protobuf.Timestamp
-	16, // 8: runekeep.v1.Erasure.verify_time:type_name -> google.protobuf.Timestamp
-	11, // 9: runekeep.v1.GetErasureResponse.erasure:type_name -> runekeep.v1.Erasure
-	11, // 10: runekeep.v1.ListErasuresResponse.erasures:type_name -> runekeep.v1.Erasure
-	2,  // 11: runekeep.v1.SpaceService.ExportSpace:input_type -> runekeep.v1.ExportSpaceRequest
-	4,  // 12: runekeep.v1.SpaceService.ImportSpace:input_type -> runekeep.v1.ImportSpaceRequest
-	8,  // 13: runekeep.v1.SpaceService.EraseData:input_type -> runekeep.v1.EraseDataRequest
-	12, // 14: runekeep.v1.SpaceService.GetErasure:input_type -> runekeep.v1.GetErasureRequest
-	14, // 15: runekeep.v1.SpaceService.ListErasures:input_type -> runekeep.v1.ListErasuresRequest
-	3,  // 16: runekeep.v1.SpaceService.ExportSpace:output_type -> runekeep.v1.ExportSpaceResponse
-	6,  // 17: runekeep.v1.SpaceService.ImportSpace:output_type -> runekeep.v1.ImportSpaceResponse
-	10, // 18: runekeep.v1.SpaceService.EraseData:output_type -> runekeep.v1.EraseDataResponse
-	13, // 19: runekeep.v1.SpaceService.GetErasure:output_type -> runekeep.v1.GetErasureResponse
-	15, // 20: runekeep.v1.SpaceService.ListErasures:output_type -> runekeep.v1.ListErasuresResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	12, // 1: runekeep.v1.ImportSpaceResponse.contents:type_name -> runekeep.v1.SpaceContents
+	12, // 2: runekeep.v1.CopyUserResponse.contents:type_name -> runekeep.v1.SpaceContents
+	11, // 3: runekeep.v1.ListUsersResponse.users:type_name -> runekeep.v1.User
+	21, // 4: runekeep.v1.User.create_time:type_name -> google.protobuf.Timestamp
+	14, // 5: runekeep.v1.EraseDataRequest.messages:type_name -> runekeep.v1.MessageSet
+	16, // 6: runekeep.v1.EraseDataResponse.erasure:type_name -> runekeep.v1.Erasure
+	1,  // 7: runekeep.v1.Erasure.scope:type_name -> runekeep.v1.ErasureScope
+	0,  // 8: runekeep.v1.Erasure.state:type_name -> runekeep.v1.ErasureState
+	12, // 9: runekeep.v1.Erasure.erased:type_name -> runekeep.v1.SpaceContents
+	21, // 10: runekeep.v1.Erasure.create_time:type_name -> google.protobuf.Timestamp
+	21, // 11: runekeep.v1.Erasure.verify_time:type_name -> google.protobuf.Timestamp
+	16, // 12: runekeep.v1.GetErasureResponse.erasure:type_name -> runekeep.v1.Erasure
+	16, // 13: runekeep.v1.ListErasuresResponse.erasures:type_name -> runekeep.v1.Erasure
+	2,  // 14: runekeep.v1.SpaceService.ExportSpace:input_type -> runekeep.v1.ExportSpaceRequest
+	4,  // 15: runekeep.v1.SpaceService.ImportSpace:input_type -> runekeep.v1.ImportSpaceRequest
+	7,  // 16: runekeep.v1.SpaceService.CopyUser:input_type -> runekeep.v1.CopyUserRequest
+	9,  // 17: runekeep.v1.SpaceService.ListUsers:input_type -> runekeep.v1.ListUsersRequest
+	13, // 18: runekeep.v1.SpaceService.EraseData:input_type -> runekeep.v1.EraseDataRequest
+	17, // 19: runekeep.v1.SpaceService.GetErasure:input_type -> runekeep.v1.GetErasureRequest
+	19, // 20: runekeep.v1.SpaceService.ListErasures:input_type -> runekeep.v1.ListErasuresRequest
+	3,  // 21: runekeep.v1.SpaceService.ExportSpace:output_type -> runekeep.v1.ExportSpaceResponse
+	6,  // 22: runekeep.v1.SpaceService.ImportSpace:output_type -> runekeep.v1.ImportSpaceResponse
+	8,  // 23: runekeep.v1.SpaceService.CopyUser:output_type -> runekeep.v1.CopyUserResponse
+	10, // 24: runekeep.v1.SpaceService.ListUsers:output_type -> runekeep.v1.ListUsersResponse
+	15, // 25: runekeep.v1.SpaceService.EraseData:output_type -> runekeep.v1.EraseDataResponse
+	18, // 26: runekeep.v1.SpaceService.GetErasure:output_type -> runekeep.v1.GetErasureResponse
+	20, // 27: runekeep.v1.SpaceService.ListErasures:output_type -> runekeep.v1.ListErasuresResponse
+	21, // [21:28] is the sub-list for method output_type
+	14, // [14:21] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_runekeep_v1_space_service_proto_init() }
@@ -1280,7 +1609,7 @@ func file_runekeep_v1_space_service_proto_init() {
 		(*ImportSpaceRequest_Options)(nil),
 		(*ImportSpaceRequest_Data)(nil),
 	}
-	file_runekeep_v1_space_service_proto_msgTypes[6].OneofWrappers = []any{
+	file_runekeep_v1_space_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*EraseDataRequest_User)(nil),
 		(*EraseDataRequest_PeerId)(nil),
 		(*EraseDataRequest_Session)(nil),
@@ -1292,7 +1621,7 @@ func file_runekeep_v1_space_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runekeep_v1_space_service_proto_rawDesc), len(file_runekeep_v1_space_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

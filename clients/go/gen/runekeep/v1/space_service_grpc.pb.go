@@ -21,6 +21,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SpaceService_ExportSpace_FullMethodName  = "/runekeep.v1.SpaceService/ExportSpace"
 	SpaceService_ImportSpace_FullMethodName  = "/runekeep.v1.SpaceService/ImportSpace"
+	SpaceService_CopyUser_FullMethodName     = "/runekeep.v1.SpaceService/CopyUser"
+	SpaceService_ListUsers_FullMethodName    = "/runekeep.v1.SpaceService/ListUsers"
 	SpaceService_EraseData_FullMethodName    = "/runekeep.v1.SpaceService/EraseData"
 	SpaceService_GetErasure_FullMethodName   = "/runekeep.v1.SpaceService/GetErasure"
 	SpaceService_ListErasures_FullMethodName = "/runekeep.v1.SpaceService/ListErasures"
@@ -30,13 +32,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// A user's data as a whole: to take it along, and to have it gone.
+// A user's data as a whole: to take it along, to copy it, and to have it gone.
 type SpaceServiceClient interface {
 	// Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading.
 	ExportSpace(ctx context.Context, in *ExportSpaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportSpaceResponse], error)
 	// Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
 	// options, the others carry the archive in order.
 	ImportSpace(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportSpaceRequest, ImportSpaceResponse], error)
+	// Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+	// of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+	CopyUser(ctx context.Context, in *CopyUserRequest, opts ...grpc.CallOption) (*CopyUserResponse, error)
+	// Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user.
+	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	// Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
 	// store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
 	// GetErasure.
@@ -87,6 +94,26 @@ func (c *spaceServiceClient) ImportSpace(ctx context.Context, opts ...grpc.CallO
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SpaceService_ImportSpaceClient = grpc.ClientStreamingClient[ImportSpaceRequest, ImportSpaceResponse]
 
+func (c *spaceServiceClient) CopyUser(ctx context.Context, in *CopyUserRequest, opts ...grpc.CallOption) (*CopyUserResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CopyUserResponse)
+	err := c.cc.Invoke(ctx, SpaceService_CopyUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *spaceServiceClient) ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUsersResponse)
+	err := c.cc.Invoke(ctx, SpaceService_ListUsers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *spaceServiceClient) EraseData(ctx context.Context, in *EraseDataRequest, opts ...grpc.CallOption) (*EraseDataResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EraseDataResponse)
@@ -121,13 +148,18 @@ func (c *spaceServiceClient) ListErasures(ctx context.Context, in *ListErasuresR
 // All implementations must embed UnimplementedSpaceServiceServer
 // for forward compatibility.
 //
-// A user's data as a whole: to take it along, and to have it gone.
+// A user's data as a whole: to take it along, to copy it, and to have it gone.
 type SpaceServiceServer interface {
 	// Everything of the caller as one archive, at one state of the space. The export ends if the caller stops reading.
 	ExportSpace(*ExportSpaceRequest, grpc.ServerStreamingServer[ExportSpaceResponse]) error
 	// Makes the space of an export anew for a caller who has nothing: all of it or nothing. The first message names the
 	// options, the others carry the archive in order.
 	ImportSpace(grpc.ClientStreamingServer[ImportSpaceRequest, ImportSpaceResponse]) error
+	// Copies everything of the caller to another user of the account who has nothing: all of it or nothing, at one state
+	// of the space. The copy is what an export and an import would make. PERMISSION_DENIED for credentials of one user.
+	CopyUser(context.Context, *CopyUserRequest) (*CopyUserResponse, error)
+	// Users of the caller's account who have memories or sessions, by name. PERMISSION_DENIED for credentials of one user.
+	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	// Erases data for good: rows, points, blobs, recorded answers and what was made from it, and then every copy that
 	// store and index keep of what is deleted. Answers once it cannot be read any more; the rest follows, see
 	// GetErasure.
@@ -151,6 +183,12 @@ func (UnimplementedSpaceServiceServer) ExportSpace(*ExportSpaceRequest, grpc.Ser
 }
 func (UnimplementedSpaceServiceServer) ImportSpace(grpc.ClientStreamingServer[ImportSpaceRequest, ImportSpaceResponse]) error {
 	return status.Error(codes.Unimplemented, "method ImportSpace not implemented")
+}
+func (UnimplementedSpaceServiceServer) CopyUser(context.Context, *CopyUserRequest) (*CopyUserResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CopyUser not implemented")
+}
+func (UnimplementedSpaceServiceServer) ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUsers not implemented")
 }
 func (UnimplementedSpaceServiceServer) EraseData(context.Context, *EraseDataRequest) (*EraseDataResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EraseData not implemented")
@@ -199,6 +237,42 @@ func _SpaceService_ImportSpace_Handler(srv interface{}, stream grpc.ServerStream
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SpaceService_ImportSpaceServer = grpc.ClientStreamingServer[ImportSpaceRequest, ImportSpaceResponse]
+
+func _SpaceService_CopyUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CopyUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SpaceServiceServer).CopyUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SpaceService_CopyUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SpaceServiceServer).CopyUser(ctx, req.(*CopyUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SpaceService_ListUsers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUsersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SpaceServiceServer).ListUsers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SpaceService_ListUsers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SpaceServiceServer).ListUsers(ctx, req.(*ListUsersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _SpaceService_EraseData_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EraseDataRequest)
@@ -261,6 +335,14 @@ var SpaceService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "runekeep.v1.SpaceService",
 	HandlerType: (*SpaceServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CopyUser",
+			Handler:    _SpaceService_CopyUser_Handler,
+		},
+		{
+			MethodName: "ListUsers",
+			Handler:    _SpaceService_ListUsers_Handler,
+		},
 		{
 			MethodName: "EraseData",
 			Handler:    _SpaceService_EraseData_Handler,
