@@ -494,9 +494,7 @@ def test_the_program_of_the_guide_runs_as_it_stands(server: ServerProcess) -> No
     found = re.search(r"<!-- example: history.py -->\n```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     assert found
     program = found[1].replace("127.0.0.1:7433", server.address)
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
-    said_so = re.findall(r"# (.*)$", found[1], re.MULTILINE)
-    assert ran.stdout.splitlines() == said_so
+    assert ran.stdout.splitlines() == re.findall(r"# (.*)$", found[1], re.MULTILINE)
