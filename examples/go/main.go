@@ -33,8 +33,11 @@ func remember(ctx context.Context, client *runekeep.Client) error {
 	fmt.Println(ended.GetState())
 	options := &pb.RecallRequest{MinRevision: ended.GetResult().GetRevision()}
 	recalled, err := client.Recall(ctx, "What does Robin drink?", options)
+	if err != nil {
+		return err
+	}
 	fmt.Println(recalled.GetText())
-	return err
+	return nil
 }
 
 func main() {

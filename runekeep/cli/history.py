@@ -168,8 +168,8 @@ def rollback_session(
         output.json(done)
         return
     changed = format_count(len(done.changes), "memory is", "memories are")
-    made = format_count(len(done.revisions), "revision", "revisions")
-    output.say(f"{changed} as before the session; {made} to {done.revisions[-1]}.", "green")
+    made = format_count(len(done.revisions), "revision is", "revisions are")
+    output.say(f"{changed} as before the session. {made} written, the newest is {done.revisions[-1]}.", "green")
 
 
 @app.command()

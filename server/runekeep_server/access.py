@@ -35,7 +35,7 @@ def open_access(settings: Settings, database: Database, limits: Limits, lifecycl
             return
         if not has_one:
             _log.warning(
-                "keys_cannot_be_made",
+                "key_creation_impossible",
                 what_to_do="start this server with RUNEKEEP_ADMIN_KEY, make a key of the scope admin with "
                 "`runekeep admin key create --scope admin`, then start it without",
             )

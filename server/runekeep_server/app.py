@@ -395,4 +395,4 @@ def _first_signal(loop: asyncio.AbstractEventLoop, number: int, asked_to_end: as
 
 def _log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # asyncio's own handler would print the texts of exceptions.
-    _log.error("loop_fault", what=context["message"], exc_info=context.get("exception"))
+    _log.error("event_loop_failed", what=context["message"], exc_info=context.get("exception"))

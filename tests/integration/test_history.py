@@ -248,7 +248,7 @@ async def test_later_changes_of_the_same_memories_stand_in_the_way_unless_forced
     failed = await failure(rollback(caller, 2))
     assert failed.seen == ("FAILED_PRECONDITION", "ROLLBACK_CONFLICT")
     assert failed.preconditions == {uri: "changed by revisions 3, 4"}
-    assert f"`{uri}` was changed by revisions 3, 4." in failed.message
+    assert f"`{uri}` was changed after revision 2, by revisions 3, 4." in failed.message
     preview = await rollback(caller, 2, preview=True)
     assert [(one.uri, list(one.revisions)) for one in preview.conflicts] == [(uri, [3, 4])]
     assert await texts(caller) == before and len(await revisions(caller)) == 4

@@ -74,7 +74,7 @@ if the job allows it, else an entity of their own, which holds what they say of 
 Else empty.
 """
 _SUMMARY_RULES: Final = """\
-You keep an AI agent's long-term memory. You get a finished stretch of conversation. Answer with its summary.
+You keep an AI agent's long-term memory. You get a finished stretch of conversation. Answer with a summary of it.
 
 - A message is a line `#number role time {peer_id, speaker}` and its text, indented. [ToolCall], [SkillUse], \
 [Context] and [Image] lines are the system's; indented ones were only typed by someone.

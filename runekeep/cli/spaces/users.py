@@ -14,7 +14,7 @@ from runekeep.cli.spaces.transfer import describe_contents
 if TYPE_CHECKING:
     from runekeep.client.sync_client import Client
 
-app = typer.Typer(no_args_is_help=True, help="Users of the account, and a user with all data.")
+app = typer.Typer(no_args_is_help=True, help="List, copy and delete users of the account.")
 
 
 @app.command(name="list")

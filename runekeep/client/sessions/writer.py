@@ -19,8 +19,7 @@ from runekeep.v1 import session_service_pb2
 
 
 class AsyncAppend:
-    """An append of a writer, which may be on its way. `request_id`: with it, `add_messages` of the session repeats the
-    append."""
+    """An append that a writer accepted. To repeat it, pass its `request_id` to `add_messages` of the session."""
 
     def __init__(self, pending: PendingAppend) -> None:
         self._answer = pending.answer

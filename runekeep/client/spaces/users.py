@@ -1,4 +1,4 @@
-"""Users of the account: which there are, and a copy of the own one."""
+"""Lists the users of the account, and copies the calling user."""
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
@@ -14,7 +14,7 @@ from runekeep.v1 import space_service_pb2 as wire
 _PAGE = 200
 
 
-class UserOfAccount(Result):
+class AccountUser(Result):
     """A user of the account. `create_time`: when something was first stored for it."""
 
     user: str
@@ -22,12 +22,12 @@ class UserOfAccount(Result):
 
 
 class AccountUsers:
-    """Users of the account; every AsyncClient is this too. The credentials must be of the whole account, such as a key
+    """Users of the account; a base of AsyncClient. The credentials must be of the whole account, such as a key
     of the scope account."""
 
     _connection: Connection
 
-    async def users(self, prefix: str = "") -> AsyncGenerator[UserOfAccount, None]:
+    async def users(self, prefix: str = "") -> AsyncGenerator[AccountUser, None]:
         """Lists the users of the account who have memories or sessions, by name; with `prefix` only those whose names
         begin with it.
 
@@ -41,7 +41,7 @@ class AccountUsers:
         request = wire.ListUsersRequest(prefix=prefix, page_size=_PAGE)
         async for page in self._connection.pages(self._connection.stubs.spaces.ListUsers, request):
             for user in page.users:
-                yield UserOfAccount(to_json(user))
+                yield AccountUser(to_json(user))
 
     async def copy_user(self, to: str, *, replace: bool = False, request_id: str | None = None) -> ImportResult:
         """Copies everything of the user to the user `to` of the same account, on the server, as a whole or not at all.

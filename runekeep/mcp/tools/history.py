@@ -69,7 +69,7 @@ def _version_line(memory: Memory) -> str:
 
 
 def _revision_line(revision: Revision) -> str:
-    undone = f", undone by {revision.rolled_back_by}" if revision.rolled_back_by else ""
+    undone = f", taken back by {revision.rolled_back_by}" if revision.rolled_back_by else ""
     counts = f"{revision.adds} added, {revision.updates} updated, {revision.deletes} deleted"
     return f"- revision {revision.number}, {_day(revision.create_time)}, {revision.origin}{undone}: {counts}"
 

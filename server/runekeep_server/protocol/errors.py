@@ -157,8 +157,8 @@ def rollback_conflict(what: str, later: Mapping[str, Sequence[int]], **metadata:
         grpc.StatusCode.FAILED_PRECONDITION,
         common_pb2.ERROR_REASON_ROLLBACK_CONFLICT,
         _sentences(
-            f"Since {what} {_quote(first)} was changed by {_revisions(later[first])}{also}",
-            "See with `preview` what would become of them; take those revisions back first, or set `force`",
+            f"{_quote(first)} was changed after {what}, by {_revisions(later[first])}{also}",
+            "Call with `preview` to see what would be lost; roll those revisions back first, or set `force`",
         ),
         preconditions=[
             Precondition("ROLLBACK_CONFLICT", uri, f"changed by {_revisions(numbers)}")
@@ -252,7 +252,7 @@ def space_not_empty(user: str) -> ApiError:
         common_pb2.ERROR_REASON_SPACE_NOT_EMPTY,
         user,
         f"The user {_quote(user)} has sessions, memories or tasks already",
-        "Import or copy to a user who has nothing, or delete this one first.",
+        "Import or copy to a user without data, or delete this user first.",
     )
 
 

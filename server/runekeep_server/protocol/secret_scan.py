@@ -31,7 +31,7 @@ CPU_SECONDS: Final = 6.0
 CPU_SECONDS_PER_MEGACHARACTER: Final = 6.0
 """Three times what the slowest known text takes. The process is limited by processor time, which does not pass while
 the machine is busy or this process is stopped."""
-_LAST_SECONDS: Final = 900.0
+_MAX_WALL_SECONDS: Final = 900.0
 """Deadline for a process that gets no processor time."""
 
 _THREADS: Final = FairThreads(2, "secrets")
@@ -90,7 +90,7 @@ def _in_process(texts: Sequence[str], seconds: int) -> list[tuple[str, list[Secr
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={},
-            timeout=_LAST_SECONDS,
+            timeout=_MAX_WALL_SECONDS,
             check=True,
         )
     except subprocess.TimeoutExpired as error:

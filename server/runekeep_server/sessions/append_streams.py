@@ -130,8 +130,8 @@ class _Stream:
             self._reader.add_done_callback(lambda _: self._news.set())
 
     def end(self, failure: ApiError) -> None:
-        """Stops to read. The stream ends with the error of the first call of this, once all that was read is served and
-        acknowledged."""
+        """Stops reading. The stream ends with the error of the first call of this, once the appends that were read are
+        acknowledged, except those behind a failed append of the same session."""
         self._failure = self._failure or failure
         if self._reader is not None:
             self._reader.cancel()
@@ -177,7 +177,7 @@ class _Stream:
                     continue
                 check_readable(request)
                 if len(request.appends) > WINDOW_APPENDS:
-                    what = f"holds {len(request.appends)} appends, and the window {WINDOW_APPENDS}"
+                    what = f"holds {len(request.appends)} appends; at most {WINDOW_APPENDS} may be unacknowledged"
                     raise invalid("appends", what, "Send fewer at once")
                 size = size_of(request)
                 for append in request.appends:
@@ -219,18 +219,18 @@ class _Stream:
             if size >= LARGE_BYTES:
                 # It has its turn until it is stored.
                 while prepared.session_id in self._lanes:
-                    await self._wait_for_news()
+                    await self._wait_for_room()
 
     async def _next_number(self, size: int) -> int:
         """Waits for room in the window. Returns the number of the append."""
         while self._bytes and (len(self._bytes) >= WINDOW_APPENDS or self._all_bytes + size > WINDOW_BYTES):
-            await self._wait_for_news()
+            await self._wait_for_room()
         self._number += 1
         self._bytes[self._number] = size
         self._all_bytes += size
         return self._number
 
-    async def _wait_for_news(self) -> None:
+    async def _wait_for_room(self) -> None:
         self._room.clear()
         await self._room.wait()
 
@@ -310,13 +310,13 @@ class _Stream:
 
     def _acknowledge(self, number: int, added: pb.AddMessagesResponse) -> None:
         count_appends(1, "OK")
-        self._tell(pb.AppendAcknowledgement(number=number, added=added))
+        self._queue_acknowledgement(pb.AppendAcknowledgement(number=number, added=added))
 
     def _refuse(self, number: int, failure: ApiError) -> None:
         count_appends(1, failure.code.name, failure.reason_name)
-        self._tell(pb.AppendAcknowledgement(number=number, error=to_status(failure)))
+        self._queue_acknowledgement(pb.AppendAcknowledgement(number=number, error=to_status(failure)))
 
-    def _tell(self, acknowledgement: pb.AppendAcknowledgement) -> None:
+    def _queue_acknowledgement(self, acknowledgement: pb.AppendAcknowledgement) -> None:
         release = self._held.pop(acknowledgement.number, None)
         if release is not None:
             release()

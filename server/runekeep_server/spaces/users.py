@@ -40,9 +40,9 @@ async def copy_user(imports: Imports, request: pb.CopyUserRequest) -> pb.CopyUse
     StoreUnavailable."""
     caller = _caller_of_account()
     if not is_safe_id(IdKind.USER, request.to_user):
-        raise invalid("to_user", "holds no user id", "Give another name")
+        raise invalid("to_user", "is not a valid user id", "Use another name")
     if request.to_user == caller.user:
-        raise invalid("to_user", "is the user who calls", "Name another one")
+        raise invalid("to_user", "is the calling user", "Name another user")
     source, target = Space(caller.account, caller.user), Space(caller.account, request.to_user)
     # The answer is kept with the copy, which is made in the same transaction. So its key names the source.
     digest = sha256(caller.user.encode()).hexdigest()

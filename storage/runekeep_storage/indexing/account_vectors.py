@@ -20,26 +20,28 @@ MAX_EMBED_SECONDS: Final = 60.0
 LATE_SECONDS: Final = 5.0
 """How long `make` waits for vectors. Later ones are written when they are there."""
 MAX_LATE_ACCOUNTS: Final = 16
-"""Number of calls under way from which accounts whose last call was late get no further one."""
+"""While this many calls are under way, slow accounts get no new one."""
 
 log = structlog.get_logger(__name__)
 
 
 class AccountVectors:
-    """`ended` gets the rows of one account after each attempt, and how many of them got a vector; None if the embedder
-    is away for the account. `waits`: the log event of that. `is_next`: the vectors are of the new embedder of a
+    """Makes missing vectors, one task for each account.
+
+    `ended` gets the rows of one account after each attempt, and how many of them got a vector; None if the embedder
+    is away for the account. `waiting_event`: the log event of that. `is_next`: the vectors are of the new embedder of a
     change."""
 
     def __init__(
         self,
         database: SpaceDatabase,
-        waits: str,
+        waiting_event: str,
         ended: Callable[[list[Missing], int | None], None],
         *,
         is_next: bool = False,
     ) -> None:
         self._database = database
-        self._waits = waits
+        self._waiting_event = waiting_event
         self._ended = ended
         self._is_next = is_next
         self._outages: dict[str, Outage] = {}
@@ -87,10 +89,11 @@ class AccountVectors:
         self._outages.clear()
 
     async def embed(
-        self, embedder: Embedder, space: Space, texts: Sequence[str], seconds: float, waits: str
+        self, embedder: Embedder, space: Space, texts: Sequence[str], seconds: float, waiting_event: str
     ) -> list[bytes] | None:
         """Returns a vector for each text, of the account of the space. None if the embedder fails or takes longer than
-        `seconds`: then a pause begins. `waits`: the event for the log, at the first failure, then ever more seldom."""
+        `seconds`: then a pause begins. `waiting_event` is logged at the first failure, and then less and less
+        often."""
         account, began = space.account, monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -114,13 +117,13 @@ class AccountVectors:
         outage = self._outages.setdefault(account, Outage())
         if outage.add(away):
             # For operators: the message has no text of users, and no key.
-            log.warning(waits, account=account, failures=outage.failures, error=outage.problem)
+            log.warning(waiting_event, account=account, failures=outage.failures, error=outage.problem)
         return None
 
     async def make(self, embedder: Embedder, missing: Iterable[Missing]) -> bool:
-        """Begins to make the vectors of each account, of none that `left_alone` names, and waits for them, but not
-        long, and not for accounts whose endpoint is slow or failed. Returns whether there may be more to do now,
-        perhaps for other accounts."""
+        """Starts making the vectors, one task for each account; `missing` must hold no rows of accounts that
+        `left_alone` names. Waits up to LATE_SECONDS for accounts whose endpoint is neither slow nor failing. Returns
+        whether to call again now."""
         by_account: dict[str, list[Missing]] = {}
         for one in missing:
             by_account.setdefault(one.space.account, []).append(one)
@@ -154,7 +157,9 @@ class AccountVectors:
 
     async def _write(self, embedder: Embedder, account: str, rows: list[Missing]) -> int | None:
         """Returns how many rows got vectors; None if the embedder is away."""
-        vectors = await self.embed(embedder, rows[0].space, [row.text for row in rows], MAX_EMBED_SECONDS, self._waits)
+        vectors = await self.embed(
+            embedder, rows[0].space, [row.text for row in rows], MAX_EMBED_SECONDS, self._waiting_event
+        )
         if vectors is None:
             return None
         filled = zip(rows, vectors, strict=True)
