@@ -155,7 +155,7 @@ def test_a_user_is_copied_within_the_account(started: Processes) -> None:
         uri = "viking://user/memories/preferences/tea.md"
         assert twin.read(uri) == one.read(uri)
     refused = command(started, "user", "copy", "twin", status=1).stderr
-    assert "SPACE_NOT_EMPTY" in refused and "--user" in refused
+    assert "SPACE_NOT_EMPTY" in refused and "--replace" in refused
     with Client(started.address, user="robin") as one, Client(started.address, user="twin") as twin:
         twin.put_memory("preferences", {"topic": "own", "content": "The twin likes it."})
         assert one.copy_user("twin", replace=True, request_id="r")["contents"]["memories"] == 2
