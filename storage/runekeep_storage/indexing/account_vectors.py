@@ -71,6 +71,11 @@ class AccountVectors:
         """Returns whether the last call for the account failed or was late."""
         return account in self._outages or account in self._late
 
+    def is_due(self, account: str) -> bool:
+        """Returns whether the last call for the account failed, but not late, and the pause after it is over."""
+        outage = self._outages.get(account)
+        return outage is not None and not outage.is_paused and account not in self._late
+
     def left_alone(self) -> set[str]:
         """Returns the accounts of which no rows are to be read now: vectors of theirs are being made, or the embedder
         failed for them just now, or is slow for them and for too many others."""

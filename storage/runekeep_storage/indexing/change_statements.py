@@ -16,7 +16,7 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         # A change reaches the spaces of all accounts.
         "HIGHEST_CHANGE_OF_SPACES",
         "COUNT_SPACES_LEFT",
-        "SPACES_LEFT",
+        "NEXT_SPACE_LEFT",
         "SPACES_AFTER",
     }
 )
@@ -88,12 +88,12 @@ COUNT_SPACES_LEFT = (
 )
 """Counts spaces that a change has not reached."""
 
-SPACES_LEFT = (
+NEXT_SPACE_LEFT = (
     "SELECT embedder_change, account, user_id FROM spaces"
     " WHERE (embedder_change, account, user_id) > ($1, $2, $3) AND embedder_change < $4"
-    " ORDER BY embedder_change, account, user_id LIMIT $5"
+    " ORDER BY embedder_change, account, user_id LIMIT 1"
 )
-"""Reads spaces that a change has not reached, in slices."""
+"""Reads the next space that a change has not reached."""
 
 SPACES_AFTER = (
     "SELECT account, user_id FROM spaces WHERE (account, user_id) > ($1, $2) ORDER BY account, user_id LIMIT $3"

@@ -7,6 +7,7 @@ then on. The row of the change decides, so all servers agree: each reads it in t
 on it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -15,10 +16,16 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import StoreError
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.indexing import change_statements
+from runekeep_storage.indexing.space_walk import BEHIND_USERS
 from runekeep_storage.spaces import watermarks
 
 LEASE_US: Final = 20 * 1_000_000
 """How long one server holds a change without a sign of life, in microseconds. Then another server continues it."""
+
+
+Place = tuple[int, str, str]
+"""A place in the order of the spaces that a change has not reached: the change that a space has, and its names."""
+BEFORE_ALL: Final[Place] = (-1, "", "")
 
 
 class ChangeState(StrEnum):
@@ -270,10 +277,23 @@ async def spaces_left(tx: Tx, number: int) -> int:
     return int(row["count"]) if row else 0
 
 
-async def next_spaces(tx: Tx, number: int, after: tuple[int, str, str], limit: int) -> list[tuple[int, Space]]:
-    """Returns the next spaces, over all accounts, that the change has not reached, and the change that each has."""
-    found = await tx.fetch(change_statements.SPACES_LEFT, *after, number, limit)
-    return [(row["embedder_change"], Space(row["account"], row["user_id"])) for row in found]
+async def next_spaces(
+    tx: Tx, number: int, after: Place, limit: int, left_out: Collection[str] = ()
+) -> tuple[list[Space], Place]:
+    """Returns the next spaces after `after`, over all accounts, that the change has not reached, and where to go on;
+    BEFORE_ALL at the end. Leaves out the accounts `left_out`. Examines at most `limit` spaces; of an account that is
+    left out, one for each change that its spaces have."""
+    found: list[Space] = []
+    for _ in range(limit):
+        row = await tx.fetchrow(change_statements.NEXT_SPACE_LEFT, *after, number)
+        if row is None:
+            return found, BEFORE_ALL
+        if row["account"] in left_out:
+            after = (row["embedder_change"], row["account"], BEHIND_USERS)
+            continue
+        after = (row["embedder_change"], row["account"], row["user_id"])
+        found.append(Space(row["account"], row["user_id"]))
+    return found, after
 
 
 async def all_spaces(tx: Tx, after: tuple[str, str], limit: int) -> list[Space]:

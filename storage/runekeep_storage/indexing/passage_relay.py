@@ -3,6 +3,7 @@ lack."""
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from time import monotonic
 
@@ -68,7 +69,10 @@ class PassageRelay:
         self._embedders = embedders
         self._registry = registry
         self._wake = wake
-        self._missing_vectors = AccountVectors(database, "backfill_waits", self._end_attempt)
+        self._missing_vectors = defaultdict[str, AccountVectors](
+            lambda: AccountVectors(database, "backfill_waits", self._end_attempt)
+        )
+        """By model: a change of the embedder uses two, and one may fail while the other answers."""
         self._passage_turns = Turns(database, passages.waiting_spaces)
         self._vector_turns = Turns(database, backfill.waiting_spaces)
         self._has_found = False
@@ -89,7 +93,8 @@ class PassageRelay:
 
     async def stop(self) -> None:
         """Gives up the vectors that are being made."""
-        await self._missing_vectors.stop()
+        for vectors in self._missing_vectors.values():
+            await vectors.stop()
 
     async def step(self, index_id: str) -> bool:
         """Gives a turn to some spaces that wait for passages, then to some that wait for vectors. Returns whether there
@@ -208,10 +213,15 @@ class PassageRelay:
     async def _vectors(self, space: Space, embedder: Embedder | None, texts: list[str]) -> list[bytes | None]:
         """Returns vectors, or None for each while the embedder is down or slow: passages are found by words at once,
         and vectors follow. After a failure or a late answer, no passage waits until missing vectors of the account are
-        made in time."""
-        if embedder is None or not texts or self._missing_vectors.is_slow(space.account):
+        made in time, or the pause of the second embedder of a change ends."""
+        if embedder is None or not texts:
             return [None] * len(texts)
-        vectors = await self._missing_vectors.embed(embedder, space, texts, MAX_EMBED_SECONDS, "relay_without_vectors")
+        of_embedder = self._missing_vectors[embedder.model]
+        # Late vectors show whether the main embedder is back. The other one is asked again after its pause.
+        is_main = embedder is self._embedders.main
+        if of_embedder.is_slow(space.account) and (is_main or not of_embedder.is_due(space.account)):
+            return [None] * len(texts)
+        vectors = await of_embedder.embed(embedder, space, texts, MAX_EMBED_SECONDS, "relay_without_vectors")
         return [None] * len(texts) if vectors is None else list(vectors)
 
     async def _fill_vectors(self) -> bool:
@@ -222,16 +232,17 @@ class PassageRelay:
         turns = self._vector_turns
         if embedder is None or (not turns.has_more and monotonic() < self._next_walk_at):
             return False
-        left_alone, pause_left = self._missing_vectors.left_alone(), self._missing_vectors.pause_left
+        vectors = self._missing_vectors[embedder.model]
+        left_alone, pause_left = vectors.left_alone(), vectors.pause_left
         await turns.refill(left_alone)
         missing: list[Missing] = []
         while len(missing) < embedder.bulk_texts and (spaces := turns.next(1)):
             account = spaces[0].account
-            room = self._missing_vectors.room(account, missing, embedder.bulk_texts)
+            room = vectors.room(account, missing, embedder.bulk_texts)
             if account not in left_alone and room > 0:
                 missing += await self._database.read(backfill.missing, spaces[0], self._registry, room)
         self._has_found = self._has_found or bool(missing)
-        may_go_on = await self._missing_vectors.make(embedder, missing)
+        may_go_on = await vectors.make(embedder, missing)
         if not turns.has_more:
             if pause_left and not self._has_found:
                 # Only accounts that are left alone have missing vectors.

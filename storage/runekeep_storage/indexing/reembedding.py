@@ -21,7 +21,7 @@ from runekeep_storage.indexing import backfill, change_statements, embedder_chan
 from runekeep_storage.indexing.account_vectors import AccountVectors
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.backfill import Missing, Position, known_types
-from runekeep_storage.indexing.embedder_change import ENDED, LEASE_US, Change, ChangeState
+from runekeep_storage.indexing.embedder_change import BEFORE_ALL, ENDED, LEASE_US, Change, ChangeState, Place
 from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.statements import NEXT_OF_NEW, NEXT_OF_OLD
@@ -43,7 +43,6 @@ TOLERATED: Final = 32
 """Number of new rows, and of points to send again, that may be missing in the index after that. They are found by words
 until they have their vectors."""
 REPORT_SECONDS: Final = LEASE_US / 4e6
-_BEFORE_ALL: Final = (-1, "", "")
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +60,7 @@ class _Work:
     rows_per_hour: int = 0
     report_at: float = 0.0
     reported_at: float = field(default_factory=monotonic)
-    walked: tuple[int, str, str] = _BEFORE_ALL
+    walked: Place = BEFORE_ALL
     waiting: deque[Space] = field(default_factory=deque)
     positions: dict[Space, Position] = field(default_factory=dict)
     complete_since: dict[Space, float] = field(default_factory=dict)
@@ -162,8 +161,8 @@ class Reembedder:
         missing, walked = await self._next_rows(change, max(limit, 2))
         embedder = self._embedders.other
         may_go_on = await self._vectors.make(embedder, missing) if embedder is not None else False
-        is_walked = work.walked == _BEFORE_ALL
-        if not missing and not self._vectors.is_making and is_walked and not work.complete_since:
+        is_walked = work.walked == BEFORE_ALL
+        if is_walked and not (missing or walked or self._vectors.is_making or work.complete_since):
             # Nothing is left but rows of accounts whose endpoints are left alone, if any.
             self._not_before = monotonic() + self._vectors.pause_left
         if change.rows_per_second:
@@ -200,7 +199,7 @@ class Reembedder:
         if change.state is not ChangeState.RUNNING:
             return missing, walked
         if sum(space.account not in left_alone for space in work.waiting) < SPACES:
-            await self._refill(change)
+            await self._refill(change, left_alone)
         for _ in range(len(work.waiting)):
             if len(missing) >= limit:
                 break
@@ -224,13 +223,13 @@ class Reembedder:
     async def _missing(self, space: Space, limit: int, lacking: str, after: Position = backfill.START) -> list[Missing]:
         return await self._database.read(backfill.missing, space, self._registry, limit, lacking, after)
 
-    async def _refill(self, change: Change) -> None:
+    async def _refill(self, change: Change, left_alone: set[str]) -> None:
         work = self._work
-        found = await self._database.read_global(embedder_change.next_spaces, change.number, work.walked, SPACES)
+        found, work.walked = await self._database.read_global(
+            embedder_change.next_spaces, change.number, work.walked, SPACES, left_alone
+        )
         known = set(work.waiting)
-        work.waiting += [space for _, space in found if space not in known]
-        number, space = found[-1] if len(found) == SPACES else (0, None)
-        work.walked = (number, space.account, space.user) if space is not None else _BEFORE_ALL
+        work.waiting += [space for space in found if space not in known]
 
     def _end_attempt(self, missing: list[Missing], written: int | None) -> None:
         work = self._work

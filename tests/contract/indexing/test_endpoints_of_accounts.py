@@ -227,3 +227,74 @@ async def test_many_users_of_an_account_whose_endpoint_is_away_hold_up_no_change
         await searched_by(search, TARGET.model, ANN)
         assert await models(search, crowd[0]) == [WordEmbedder.model]
         await search.database.write_global(embedder_change.undo)
+
+
+async def test_users_of_an_account_whose_vectors_are_late_are_not_walked_over(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_vectors, "LATE_SECONDS", 0.01)
+    for space in (*(Space("aaa", f"user-{number:03}") for number in range(10 * SPACES)), ANN):
+        await remember(search, space, "tea", f"{space.user} likes green tea")
+    one = server(search)
+    endpoints = Endpoints(one.target, monkeypatch)
+    endpoints.hanging.add("aaa")
+    await start(search)
+    index_id = await one.attachment.attach()
+    while not endpoints.calls:
+        await one.reembedder.step(index_id)
+    steps = 1
+    while (await one.reembedder.step(index_id))[0]:
+        steps += 1
+    await one.reembedder.stop()
+    assert endpoints.sent[ANN.account], "the account behind all users of the other"
+    assert steps < 10, "fewer than slices of users"
+
+
+@pytest.mark.parametrize("away", [TARGET.model, WordEmbedder.model])
+async def test_during_a_change_an_embedder_that_is_away_does_not_stop_the_other(
+    search: Search, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 600.0)
+    one = await _server_that_searches_by_the_new_embedder(search)
+    endpoints = {embedder.model: Endpoints(embedder, monkeypatch) for embedder in (one.target, search.embedder)}
+    failing = endpoints.pop(away)
+    failing.away.add(CAT.account)
+    for thing in ("kettle", "teapot"):
+        await _archive(one, thing)
+    (answering,) = endpoints.values()
+    assert [text.split()[-1] for text in answering.sent[CAT.account]] == ["kettle", "teapot"]
+    assert len(failing.calls) == 1, "left alone after its failure"
+    await search.database.write_global(embedder_change.undo)
+
+
+async def test_during_a_change_the_new_embedder_is_asked_again_after_its_pause(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.0)
+    one = await _server_that_searches_by_the_new_embedder(search)
+    endpoints = Endpoints(one.target, monkeypatch)
+    endpoints.away.add(CAT.account)
+    await _archive(one, "kettle")
+    endpoints.away.clear()
+    await _archive(one, "teapot")
+    assert [text.split()[-1] for text in endpoints.sent[CAT.account]] == ["kettle", "teapot"]
+    await search.database.write_global(embedder_change.undo)
+
+
+async def _server_that_searches_by_the_new_embedder(search: Search) -> Server:
+    """Returns a server that makes passages with `_archive` only."""
+    await remember(search, CAT, "tea", "cat likes green tea")
+    async with running(search) as first:
+        await complete(first, CAT, "cat likes green tea")
+        await start(search)
+        await searched_by(search, TARGET.model, CAT)
+    one = server(search)
+    await one.attachment.attach()
+    return one
+
+
+async def _archive(one: Server, thing: str) -> None:
+    """Archives a message about the thing, and gives all spaces their turn for passages and late vectors."""
+    await talk(one.search.database, CAT, thing, f"cat has a {thing}")
+    await commit(one.search.database, CAT, thing, f"cat-{thing}")
+    await one.relay._passages.step(await one.attachment.id())
