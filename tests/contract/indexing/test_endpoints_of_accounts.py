@@ -250,6 +250,25 @@ async def test_users_of_an_account_whose_vectors_are_late_are_not_walked_over(
     assert steps < 10, "fewer than slices of users"
 
 
+async def test_a_space_that_waits_for_the_index_does_not_wait_for_the_endpoint_of_another_account(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 600.0)
+    for space in (CAT, ANN):
+        await remember(search, space, "tea", f"{space.user} likes green tea")
+    one = server(search)
+    endpoints = Endpoints(one.target, monkeypatch)
+    endpoints.away.add(CAT.account)
+    await start(search)
+    index_id = await one.attachment.attach()
+    while not endpoints.sent[ANN.account]:
+        await one.reembedder.step(index_id)
+    # No relay runs, so the index lacks the new vectors.
+    for _ in range(3):
+        assert (await one.reembedder.step(index_id))[1] == 0.0, "no pause"
+    await one.reembedder.stop()
+
+
 @pytest.mark.parametrize("away", [TARGET.model, WordEmbedder.model])
 async def test_during_a_change_an_embedder_that_is_away_does_not_stop_the_other(
     search: Search, monkeypatch: pytest.MonkeyPatch, away: str
