@@ -243,7 +243,7 @@ def _conflicts(conflicts: "Sequence[RollbackConflict]") -> "Iterator[str]":
 def _refuse_conflicts(output: Output, conflicts: "Sequence[RollbackConflict]", problem: str) -> "NoReturn":
     # --json has not printed them.
     named = "".join(f"\n{line}" for line in _conflicts(conflicts)) if output.as_json else ""
-    fail(f"{problem}{named}", "Take those back first, or give --force.")
+    fail(f"{problem}{named}", "Take those back first with `runekeep history rollback REVISION`, or give --force.")
 
 
 def _show_result(output: Output, done: "RollbackResult", *, preview: bool) -> None:

@@ -14,9 +14,10 @@ from runekeep_server.doctor import stores
 from runekeep_server.settings import load_settings
 from tests.doubles import s3_server
 from tests.integration.test_damaged_data import DAMAGED, flip
-from tests.integration.test_damaged_database import doctor, run
+from tests.integration.test_damaged_database import run
 from tests.integration.test_object_store import at
 from tests.support.callers import Caller, failure, used_tool
+from tests.support.doctor import server_checks
 from tests.support.scrapes import metrics_address, scraped
 from tests.support.server_process import ServerProcess
 from tests.support.turns import bucketed
@@ -121,7 +122,7 @@ async def test_a_scrub_finds_damaged_and_missing_blobs(own_server: Servers, plac
 
         found = await scrubbed(channel, blobs=4, damaged_blobs=2, missing_blobs=1)
         assert found.problem == "2 damaged, 1 missing"
-        told = (await asyncio.to_thread(doctor, server))["server.blobs_data"]
+        told = (await server_checks(server))["server.blobs_data"]
         assert told["state"] == "problem" and "2 damaged, 1 missing" in told["found"]
         samples = await asyncio.to_thread(scraped, metrics_address(tmp_path / "data.log"))
         assert samples["runekeep_blobs_damaged", {"kind": "damaged"}] == 2
@@ -146,7 +147,7 @@ async def test_a_read_that_meets_damage_is_told_before_any_scrub(own_server: Ser
         await caller.add(session, used_tool("call-1", "rotten " * 4000))
         Folder(server.data_dir).damage("rotten")
         assert (await failure(caller.read(f"viking://session/{session}/tools/call-1/tool.json"))).seen == DAMAGED
-        told = (await asyncio.to_thread(doctor, server))["server.blobs_data"]
+        told = (await server_checks(server))["server.blobs_data"]
         assert told["state"] == "problem" and told["found"].startswith("1 damaged, 0 missing (not checked yet")
     server.discard()
 
