@@ -278,6 +278,66 @@ async def test_appends_wait_for_the_rate_of_their_account(own_server: Servers) -
     await asyncio.to_thread(server.stop)
 
 
+async def test_a_request_of_other_fields_ends_the_stream(caller: Caller) -> None:
+    """Its two million fields are not counted one by one."""
+    stream = OpenStream.of(caller)
+    async with stream:
+        await stream.send_bytes(b"\x10\x00" * 2_000_000)
+        refused = await stream.failure()
+    assert refused.seen[0] == "INVALID_ARGUMENT" and "fields" in refused.message
+
+
+async def test_large_appends_and_large_calls_do_not_wait_for_each_other(own_server: Servers) -> None:
+    times = {"RUNEKEEP_DEADLINES__CALL_SECONDS": "60"}
+    server = own_server({"RUNEKEEP_LIMITS__ACCOUNT_REQUEST_BYTES": str(2**24), **times})
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller = Caller(channel, "ada")
+        two, three = ["a" * 250_000] * 8, ["a" * 250_000] * 12
+        session, other = await caller.session(), await caller.session()
+        async with OpenStream.of(caller) as stream:
+            large = [append(session, *two, request_id=f"s-{n}") for n in range(4)]
+            adding = [caller.sessions.AddMessages(append(other, *three, request_id=f"c-{n}")) for n in range(16)]
+            await asyncio.gather(sent_together(stream, large), *adding)
+        assert len(await texts(caller, session)) == 4 * len(two) and len(await texts(caller, other)) == 16 * len(three)
+    await asyncio.to_thread(server.stop)
+
+
+async def test_what_a_stream_has_sent_takes_room_until_it_is_served(own_server: Servers) -> None:
+    """Here it waits for the rate of its account, and another account for the room."""
+    limits = {
+        "RUNEKEEP_LIMITS__REQUEST_BYTES": str(2**22),
+        "RUNEKEEP_LIMITS__ACCOUNT_CALLS_PER_SECOND": "0.25",
+        "RUNEKEEP_LIMITS__ACCOUNT_BURST_SECONDS": "12",
+    }
+    server = own_server(limits)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller, other = Caller(channel, "ada", "one"), Caller(channel, "bob", "other")
+        session = await caller.session()
+        async with OpenStream.of(caller) as stream:
+            await stream.added(append(session, "one", request_id="one"))
+            await stream.send(append(session, "two", request_id="two"))
+            with pytest.raises(grpc.aio.AioRpcError) as late:
+                await other.sessions.CreateSession(pb.CreateSessionRequest(), timeout=1.0)
+            assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            await stream.answer(2)
+        assert await other.session()
+    await asyncio.to_thread(server.stop)
+
+
+async def test_an_account_far_beyond_its_rate_comes_back_later(own_server: Servers) -> None:
+    limits = {"RUNEKEEP_LIMITS__ACCOUNT_CALLS_PER_SECOND": "0.1", "RUNEKEEP_LIMITS__ACCOUNT_BURST_SECONDS": "30"}
+    server = own_server(limits)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        caller = Caller(channel, "ada")
+        session = await caller.session()
+        async with OpenStream.of(caller) as stream:
+            await stream.added(append(session, "one", request_id="one"))
+            await stream.send(append(session, "two", request_id="two"))
+            ended = await stream.failure()
+        assert ended.seen[0] == "UNAVAILABLE" and ended.retry_seconds is not None and ended.retry_seconds > 5
+    await asyncio.to_thread(server.stop)
+
+
 async def test_broken_streams_leave_no_room_taken(own_server: Servers) -> None:
     """Each of them has more under way than the account may have of four."""
     server = own_server({"RUNEKEEP_LIMITS__ACCOUNT_REQUEST_BYTES": str(2**22)})

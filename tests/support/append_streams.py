@@ -8,7 +8,7 @@ from typing import Any, Self
 import grpc
 from google.rpc import status_pb2
 
-from runekeep.v1 import common_pb2, session_service_pb2_grpc
+from runekeep.v1 import common_pb2
 from runekeep.v1 import session_service_pb2 as pb
 from tests.support.callers import Caller, Failure, said
 
@@ -27,8 +27,12 @@ class OpenStream:
     a process that dies. `acknowledged`: by the number of the append, what the server said."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: Metadata, seconds: float = STREAM_SECONDS) -> None:
-        stub = session_service_pb2_grpc.SessionServiceStub(channel)
-        self._call: Any = stub.StreamMessages(metadata=metadata, timeout=seconds)
+        # As the stub makes it, but for bytes that are no request.
+        self._call: Any = channel.stream_stream(
+            "/runekeep.v1.SessionService/StreamMessages",
+            request_serializer=_serialized,
+            response_deserializer=pb.StreamMessagesResponse.FromString,
+        )(metadata=metadata, timeout=seconds)
         self.window = pb.AppendWindow()
         self.number = 0
         self.acknowledged: dict[int, pb.AppendAcknowledgement] = {}
@@ -54,6 +58,10 @@ class OpenStream:
         await self._call.write(pb.StreamMessagesRequest(appends=appends))
         self.number += len(appends)
         return self.number
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Sends a request as it lies on the wire."""
+        await self._call.write(data)
 
     async def read(self) -> Sequence[pb.AppendAcknowledgement]:
         """The next acknowledgements; none at the end of the stream. Raises AioRpcError."""
@@ -98,6 +106,10 @@ class OpenStream:
         except grpc.aio.AioRpcError as error:
             return Failure(error)
         raise AssertionError("the stream ended with OK")
+
+
+def _serialized(request: pb.StreamMessagesRequest | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 def failure_of(status: status_pb2.Status) -> Failure:

@@ -145,6 +145,8 @@ def _parse_stream(parse: Parse, behaviour: Behaviour) -> Behaviour:
                     request = await parse(data)
                 except ApiError as error:
                     request = Misshapen(data, error)
+                # While the request is served, its bytes must not be in memory a second time.
+                data = b""
                 yield request
 
         async with aclosing(requests()) as parsed:

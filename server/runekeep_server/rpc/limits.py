@@ -28,6 +28,8 @@ BUSY_SECONDS = 0.5
 """Retry delay for a call that is refused because of concurrent calls, whose end nobody knows."""
 MAX_SECONDS = 3600.0
 """Maximum retry delay; an account may be limited to one call in a thousand years."""
+MAX_STREAM_SECONDS = 5.0
+"""How long what a stream has sent may wait for the rate of its account, while it takes room."""
 _SWEPT = 2
 """Accounts that each call checks for removal. More than one, so that idle accounts become fewer although a call may add
 one. At most about twice as many accounts are kept as are active."""
@@ -160,16 +162,20 @@ class Limits:
         return _Admitted(self, account, state, stream)
 
     def count_in_stream(self, account: str, method: str) -> float:
-        """Counts what a stream of the account sends as one more call of `method`. Returns 0 if it may go on now;
-        otherwise nothing is counted, and the result is the seconds after which to ask again. Raises ApiError
-        QUOTA_EXCEEDED."""
+        """Counts what a stream of the account sends as one more call of `method`. Returns the seconds after which it
+        may go on; if that is more than MAX_STREAM_SECONDS, nothing is counted. Raises ApiError QUOTA_EXCEEDED."""
         if account in self._full and method in ADDING:
             raise quota_exceeded(account)
         limits = self._own.get(account, self._usual)
         if not limits.calls_per_second:
             return 0.0
         # The stream itself keeps the account in memory.
-        return self._missing_seconds(self._accounts[account], limits, self._clock())
+        state = self._accounts[account]
+        seconds = self._missing_seconds(state, limits, self._clock())
+        if 0.0 < seconds <= MAX_STREAM_SECONDS:
+            # Taken in advance, so that streams that wait go on one after the other, each woken once.
+            state.tokens -= 1.0
+        return seconds
 
     def _take(self, state: _Account, limits: OwnLimits, now: float) -> None:
         if seconds := self._missing_seconds(state, limits, now):

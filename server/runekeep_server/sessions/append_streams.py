@@ -18,9 +18,9 @@ from runekeep.v1 import session_service_pb2 as pb
 from runekeep_server.protocol.api_error import ApiError, to_status
 from runekeep_server.protocol.error_mapping import as_api_error
 from runekeep_server.protocol.errors import deadline_exceeded, internal, invalid, unavailable
-from runekeep_server.protocol.message_shape import count_field
+from runekeep_server.protocol.message_shape import count_items
 from runekeep_server.protocol.validation import Misshapen, check_readable, validate_message
-from runekeep_server.rpc.limits import Limits
+from runekeep_server.rpc.limits import MAX_STREAM_SECONDS, Limits
 from runekeep_server.rpc.request_bodies import LARGE_BYTES, RequestBodies, size_of
 from runekeep_server.sessions.appending import Appending
 from runekeep_server.settings import Settings
@@ -39,7 +39,10 @@ MAX_GROUP: Final = 64
 MAX_ACKNOWLEDGEMENTS: Final = 100
 """Maximum of one response: each may list 100 messages."""
 MIN_HELD_BYTES: Final = 4096
-"""What an append holds of its account's room at least, because it takes more memory than its bytes."""
+"""What a request holds of its account's room at least for each append, which takes more memory than its bytes."""
+REQUEST_SECONDS: Final = 60.0
+"""How long the appends of one request may take to be read into the window, while the request takes room. A caller who
+reads no acknowledgements must not hold the room of others."""
 _APPENDS_FIELD: Final = pb.StreamMessagesRequest.DESCRIPTOR.fields_by_name["appends"].number
 _TEMPORARY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 """With these codes a stream ends. If it went on, later appends of the session would come before the repeat of this
@@ -90,6 +93,14 @@ class AppendStreams:
             stream.end(_going_down())
 
 
+@dataclass(slots=True)
+class _Room:
+    """The room that a request holds until each of its appends is served."""
+
+    release: Callable[[], None]
+    appends: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """An append that waits for its transaction."""
@@ -110,8 +121,8 @@ class _Stream:
         """Bytes of each append that is read and not acknowledged, by its number."""
         self._all_bytes = 0
         """Their sum."""
-        self._held: dict[int, Callable[[], None]] = {}
-        """Releases the room of each append that is being served, by its number."""
+        self._rooms: dict[int, _Room] = {}
+        """The room of the request of each append that is being served, by the number of the append."""
         self._lanes: dict[str, list[_Waiting]] = {}
         """By session, the appends that wait for the transaction that is under way."""
         self._writers: set[asyncio.Task[None]] = set()
@@ -161,10 +172,11 @@ class _Stream:
         tasks = [task for task in (self._reader, *self._writers) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for release in self._held.values():
-            release()
-        self._held.clear()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for number in list(self._rooms):
+                self._leave_room(number)
 
     # Reading
 
@@ -179,47 +191,61 @@ class _Stream:
                 if len(request.appends) > WINDOW_APPENDS:
                     what = f"holds {len(request.appends)} appends; at most {WINDOW_APPENDS} may be unacknowledged"
                     raise invalid("appends", what, "Send fewer at once")
-                size = size_of(request)
-                for append in request.appends:
-                    await self._take(append, size if len(request.appends) == 1 else append.ByteSize())
+                if request.appends:
+                    await self._take_all(request.appends, size_of(request))
         except Exception as error:
             self._failure = self._failure or _failure_of(error)
 
     async def _refuse_all(self, request: Misshapen) -> None:
         """Refuses all appends of a request whose fields are too many to be read."""
-        count = count_field(request.data, _APPENDS_FIELD)
-        if count > WINDOW_APPENDS:
+        count = count_items(request.data, _APPENDS_FIELD, WINDOW_APPENDS)
+        if not count:
             raise request.error
         for _ in range(count):
             self._refuse(await self._next_number(0), request.error)
 
-    async def _take(self, append: pb.AddMessagesRequest, size: int) -> None:
+    async def _take_all(self, appends: Sequence[pb.AddMessagesRequest], size: int) -> None:
+        """Takes the appends of a request of `size` bytes. Raises errors that end the stream."""
+        # Before its turn, as unary requests do: in another order the two would wait for each other.
+        room = _Room(await self._streams.bodies.hold(max(size, MIN_HELD_BYTES * len(appends))), len(appends))
+        taken = 0
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                for append in appends:
+                    own = size if len(appends) == 1 else append.ByteSize()
+                    number = await self._next_number(own)
+                    self._rooms[number] = room
+                    taken += 1
+                    await self._take(number, append, own)
+        except TimeoutError:
+            raise unavailable("stream", f"{len(appends) - taken} appends found no room in the window") from None
+        finally:
+            self._leave(room, len(appends) - taken)
+
+    async def _take(self, number: int, append: pb.AddMessagesRequest, size: int) -> None:
         """Checks an append, and puts it into the lane of its session. Raises errors that end the stream."""
-        number = await self._next_number(size)
-        async with self._streams.bodies.turn(size):
-            try:
-                await self._wait_for_rate()
-                if not append.request_id:
-                    raise invalid("request_id", "is empty", "Make one for each append, and repeat it with the same one")
+        try:
+            await self._wait_for_rate()
+            if not append.request_id:
+                raise invalid("request_id", "is empty", "Make one for each append, and repeat it with the same one")
+            async with self._streams.bodies.turn(size):
                 validate_message(append, size)
-                self._held[number] = await self._streams.bodies.hold(max(size, MIN_HELD_BYTES))
                 appending = self._streams.appending
                 async with nullcontext() if appending.is_prepared_at_once(size) else self._in_time():
                     prepared = await appending.prepare(self._space, append, size)
-            except Exception as error:
-                failure = _failure_of(error)
-                if failure.code in _TEMPORARY:
-                    raise failure from error
-                self._refuse(number, failure)
-                return
-            if isinstance(prepared, pb.AddMessagesResponse):
-                self._acknowledge(number, prepared)
-                return
-            self._put(_Waiting(number, prepared))
-            if size >= LARGE_BYTES:
-                # It has its turn until it is stored.
-                while prepared.session_id in self._lanes:
-                    await self._wait_for_room()
+                if isinstance(prepared, pb.AddMessagesResponse):
+                    self._acknowledge(number, prepared)
+                    return
+                self._put(_Waiting(number, prepared))
+                if size >= LARGE_BYTES:
+                    # It has its turn until it is stored.
+                    while prepared.session_id in self._lanes:
+                        await self._wait_for_room()
+        except Exception as error:
+            failure = _failure_of(error)
+            if failure.code in _TEMPORARY:
+                raise failure from error
+            self._refuse(number, failure)
 
     async def _next_number(self, size: int) -> int:
         """Waits for room in the window. Returns the number of the append."""
@@ -235,10 +261,11 @@ class _Stream:
         await self._room.wait()
 
     async def _wait_for_rate(self) -> None:
-        while True:
-            seconds = self._streams.limits.count_in_stream(self._space.account, _METHOD)
-            if not seconds:
-                return
+        """Waits until the account may make one more call. Raises ApiError UNAVAILABLE if that takes too long."""
+        seconds = self._streams.limits.count_in_stream(self._space.account, _METHOD)
+        if seconds > MAX_STREAM_SECONDS:
+            raise unavailable("rate", "The account makes more calls a second than it may", retry_after=seconds)
+        if seconds:
             await asyncio.sleep(seconds)
 
     # Writing
@@ -317,11 +344,21 @@ class _Stream:
         self._queue_acknowledgement(pb.AppendAcknowledgement(number=number, error=to_status(failure)))
 
     def _queue_acknowledgement(self, acknowledgement: pb.AppendAcknowledgement) -> None:
-        release = self._held.pop(acknowledgement.number, None)
-        if release is not None:
-            release()
+        self._leave_room(acknowledgement.number)
         self._acknowledgements.append(acknowledgement)
         self._news.set()
+
+    def _leave_room(self, number: int) -> None:
+        """Releases the part of an append in the room of its request."""
+        room = self._rooms.pop(number, None)
+        if room is not None:
+            self._leave(room, 1)
+
+    @staticmethod
+    def _leave(room: _Room, appends: int) -> None:
+        room.appends -= appends
+        if appends and not room.appends:
+            room.release()
 
 
 def _failure_of(error: Exception) -> ApiError:

@@ -69,12 +69,13 @@ def test_what_comes_by_stream_waits_for_the_rate_of_calls(clock: Clock) -> None:
     limits = Limits(LimitSettings(account_calls_per_second=2, account_burst_seconds=2), clock)
     with limits.admit("a", "SessionService/StreamMessages"):
         assert [limits.count_in_stream("a", ADD) for _ in range(3)] == [0.0] * 3, "beside the stream itself"
-        seconds = limits.count_in_stream("a", ADD)
-        assert seconds == pytest.approx(0.5) and limits.count_in_stream("a", ADD) == seconds, "nothing was counted"
+        waits = [limits.count_in_stream("a", ADD) for _ in range(12)]
+        assert waits[:3] == pytest.approx([0.5, 1.0, 1.5]), "each waits behind those before it"
+        assert waits[9:] == pytest.approx([5.0, 5.5, 5.5]), "what would wait too long is not counted"
         refused(limits, "a")
-        clock.now += seconds
+        clock.now += 5.5
         assert limits.count_in_stream("a", ADD) == 0.0
-        assert limits.count_in_stream("a", ADD) > 0
+        assert limits.count_in_stream("a", ADD) == pytest.approx(0.5)
         limits.set_accounts({}, {"a"})
         with pytest.raises(ApiError) as caught:
             limits.count_in_stream("a", ADD)
