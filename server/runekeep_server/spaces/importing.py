@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from runekeep.v1 import space_service_pb2 as pb
-from runekeep_server.protocol.errors import copied_space_changed, export_invalid, invalid, too_large
+from runekeep_server.protocol.errors import copied_space_changed, export_invalid, internal, invalid, too_large
 from runekeep_server.protocol.validation import validate_message
 from runekeep_server.settings import LimitSettings
 from runekeep_server.spaces.exporting import export
@@ -73,12 +73,16 @@ class Imports:
             raise export_invalid(f"two lines of {error} cannot stand beside each other") from error
 
     async def copy(self, source: Space, target: Space, key: RequestKey | None) -> pb.ImportSpaceResponse:
-        """Imports an export of `source` into `target`. Raises as `take` does, and ArchiveError and RowsCollide if this
+        """Imports an export of `source` into `target`. Raises as `take` does, and ApiError INTERNAL if this
         server does not accept its own export, a fault that the caller cannot mend."""
         try:
             return await self._run(target, key, partial(export, self._store, source))
         except SpaceChanged as error:
             raise copied_space_changed(error.user) from error
+        except (ArchiveError, RowsCollide) as error:
+            failure = internal()
+            log.error("copy_failed", incident=failure.metadata["incident"], error=str(error), exc_info=error)
+            raise failure from error
 
     async def _run(
         self, space: Space, key: RequestKey | None, feed: Callable[[Take], Awaitable[None]]

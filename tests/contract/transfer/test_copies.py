@@ -4,16 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from runekeep_server.protocol.api_error import ApiError
-from runekeep_server.protocol.error_mapping import as_api_error
 from runekeep_server.settings import LimitSettings
 from runekeep_server.spaces.importing import Imports
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.drivers.common.idempotent_requests import RequestKey
 from runekeep_storage.erasure import deletion
-from runekeep_storage.transfer.exports.archive import ArchiveError
 from tests.support.storage.archives import Parts
 from tests.support.storage.databases import ANN, ON_SQLITE, talk
 from tests.support.storage.deletions import STAYS, dump
@@ -39,10 +38,11 @@ async def test_an_own_export_that_is_not_accepted_is_no_fault_of_the_caller(
         await tx.execute(sql, space.account, space.user)
 
     await database.write(damage, ANN)
-    with pytest.raises(ArchiveError) as raised:
+    with capture_logs() as logged, pytest.raises(ApiError) as raised:
         await imports.copy(ANN, COPY, None)
-    # What is no error of the API is answered with INTERNAL, and logged with its incident.
-    assert as_api_error(raised.value) is None
+    assert raised.value.code.name == "INTERNAL"
+    (failed,) = [line for line in logged if line["event"] == "copy_failed"]
+    assert failed["incident"] == raised.value.metadata["incident"] and "messages" in failed["error"]
     assert set(await dump(database, COPY)) - {"leftovers", "messages"} <= STAYS
 
 
