@@ -96,7 +96,8 @@ class HistoryServiceServicer:
     def RollbackSession(self, request, context):
         """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
         revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+        TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

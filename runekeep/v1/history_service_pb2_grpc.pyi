@@ -44,7 +44,8 @@ class HistoryServiceStub:
     RollbackSession: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.RollbackSessionRequest, _history_service_pb2.RollbackSessionResponse]
     """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
     revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+    TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
     """
     GetActivity: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]
     """How many messages and changes of memories each of the last days brought."""
@@ -67,7 +68,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     RollbackSession: _aio.UnaryUnaryMultiCallable[_history_service_pb2.RollbackSessionRequest, _history_service_pb2.RollbackSessionResponse]  # type: ignore[assignment]
     """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
     revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+    ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+    TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
     """
     GetActivity: _aio.UnaryUnaryMultiCallable[_history_service_pb2.GetActivityRequest, _history_service_pb2.GetActivityResponse]  # type: ignore[assignment]
     """How many messages and changes of memories each of the last days brought."""
@@ -111,7 +113,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_history_service_pb2.RollbackSessionResponse, _abc.Awaitable[_history_service_pb2.RollbackSessionResponse]]:
         """Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
         revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+        ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+        TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
         """
 
     @_abc_1.abstractmethod

@@ -168,6 +168,17 @@ def rollback_conflict(what: str, later: Mapping[str, Sequence[int]], **metadata:
     )
 
 
+def session_rollback_too_large(session: str, limit: int, newest: int) -> ApiError:
+    """RESOURCE_EXHAUSTED: a session changed more than one rollback takes back. `newest`: its newest revision that is
+    not taken back."""
+    return too_large(
+        f"The commits of session {_quote(session)} made more than {limit} changes of memories, which is the limit of"
+        " one rollback; nothing was changed",
+        f"Take back its revisions one by one with RollbackRevision, the newest first, which is revision {newest}; when"
+        " few enough are left, repeat the call for them",
+    )
+
+
 def protocol_violation(what: str, todo: str) -> ApiError:
     """FAILED_PRECONDITION: the worker broke the order of the Work stream."""
     return _precondition(common_pb2.ERROR_REASON_PROTOCOL_VIOLATION, "Work", what, todo)
@@ -263,6 +274,17 @@ def space_changed(user: str) -> ApiError:
         common_pb2.ERROR_REASON_VERSION_MISMATCH,
         f"Data of the user {_quote(user)} was deleted or erased while it was exported. Throw away what has arrived, and"
         " export again.",
+        resource=Resource("user", user),
+    )
+
+
+def copied_space_changed(user: str) -> ApiError:
+    """ABORTED: data was deleted or erased while it was copied to another user."""
+    return ApiError(
+        grpc.StatusCode.ABORTED,
+        common_pb2.ERROR_REASON_VERSION_MISMATCH,
+        f"Data of the user {_quote(user)} was deleted or erased while it was copied. Nothing of the copy was kept; copy"
+        " again.",
         resource=Resource("user", user),
     )
 

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from runekeep.v1 import space_service_pb2 as pb
-from runekeep_server.protocol.errors import export_invalid, invalid, too_large
+from runekeep_server.protocol.errors import copied_space_changed, export_invalid, internal, invalid, too_large
 from runekeep_server.protocol.validation import validate_message
 from runekeep_server.settings import LimitSettings
 from runekeep_server.spaces.exporting import export
@@ -26,7 +26,7 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
 from runekeep_storage.drivers.common.fair_turns import FairSlots
 from runekeep_storage.drivers.common.idempotent_requests import RequestKey
-from runekeep_storage.errors import ImportLost, StoreUnavailable
+from runekeep_storage.errors import ImportLost, SpaceChanged, SpaceNotEmpty, StoreUnavailable
 from runekeep_storage.spaces import pending_deletions, space_locks
 from runekeep_storage.store import Store
 from runekeep_storage.transfer import importing
@@ -65,27 +65,50 @@ class Imports:
     async def take(self, space: Space, stream: AsyncIterator[pb.ImportSpaceRequest]) -> pb.ImportSpaceResponse:
         """Runs an import. Raises ApiError, SpaceNotEmpty, SpaceShut, StoreUnavailable."""
         key = await self._options(stream)
-        return await self._run(space, key, partial(self._receive, stream))
+        try:
+            return await self._run(space, key, partial(self._receive, stream))
+        except ArchiveError as error:
+            raise export_invalid(str(error)) from error
+        except RowsCollide as error:
+            raise export_invalid(f"two lines of {error} cannot stand beside each other") from error
 
     async def copy(self, source: Space, target: Space, key: RequestKey | None) -> pb.ImportSpaceResponse:
-        """Imports an export of `source` into `target`. Raises as `take` does, and SpaceChanged if data of `source` was
-        deleted meanwhile."""
-        return await self._run(target, key, partial(export, self._store, source))
+        """Imports an export of `source` into `target`. Raises as `take` does, and ApiError INTERNAL if this
+        server does not accept its own export, a fault that the caller cannot mend."""
+        try:
+            return await self._run(target, key, partial(export, self._store, source))
+        except SpaceChanged as error:
+            raise copied_space_changed(error.user) from error
+        except (ArchiveError, RowsCollide) as error:
+            failure = internal()
+            log.error("copy_failed", incident=failure.metadata["incident"], error=str(error), exc_info=error)
+            raise failure from error
 
     async def _run(
         self, space: Space, key: RequestKey | None, feed: Callable[[Take], Awaitable[None]]
     ) -> pb.ImportSpaceResponse:
         """Runs an import. `feed` passes the whole archive, piece by piece, to the function that it gets. Returns the
         first answer if the request was answered before."""
-        if key is not None:
-            before = await self._store.database.read(idempotent_requests.find_response, space, key)
-            if before is not None:
-                return pb.ImportSpaceResponse.FromString(before)
+        if (before := await self._answered(space, key)) is not None:
+            return before
         async with self._slots.take():
-            answer = await self._import(space, key, feed)
+            try:
+                answer = await self._import(space, key, feed)
+            except SpaceNotEmpty:
+                # The request may have been answered while this repeat of it waited for its turn.
+                if (before := await self._answered(space, key)) is not None:
+                    return before
+                raise
         self._store.relay.wake()
         self._queued()
         return answer
+
+    async def _answered(self, space: Space, key: RequestKey | None) -> pb.ImportSpaceResponse | None:
+        """Returns the first answer to the request, if there is one."""
+        if key is None:
+            return None
+        before = await self._store.database.read(idempotent_requests.find_response, space, key)
+        return None if before is None else pb.ImportSpaceResponse.FromString(before)
 
     async def _receive(self, stream: AsyncIterator[pb.ImportSpaceRequest], take: Take) -> None:
         while (message := await self._next(stream)) is not None:
@@ -102,12 +125,6 @@ class Imports:
             async with one.alive():
                 await feed(one.take)
                 return await one.finish(key)
-        except ArchiveError as error:
-            await one.undo()
-            raise export_invalid(str(error)) from error
-        except RowsCollide as error:
-            await one.undo()
-            raise export_invalid(f"two lines of {error} cannot stand beside each other") from error
         except ArchiveTooLarge as error:
             await one.undo()
             todo = "Ask its operator for a larger max_import_bytes"

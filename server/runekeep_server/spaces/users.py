@@ -36,7 +36,7 @@ async def list_users(store: Store, request: pb.ListUsersRequest) -> pb.ListUsers
 
 
 async def copy_user(imports: Imports, request: pb.CopyUserRequest) -> pb.CopyUserResponse:
-    """Copies the caller's data to another user of the account. Raises ApiError, SpaceNotEmpty, SpaceShut, SpaceChanged,
+    """Copies the caller's data to another user of the account. Raises ApiError, SpaceNotEmpty, SpaceShut,
     StoreUnavailable."""
     caller = _caller_of_account()
     if not is_safe_id(IdKind.USER, request.to_user):

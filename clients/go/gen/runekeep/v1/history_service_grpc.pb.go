@@ -42,7 +42,8 @@ type HistoryServiceClient interface {
 	RollbackRevision(ctx context.Context, in *RollbackRevisionRequest, opts ...grpc.CallOption) (*RollbackRevisionResponse, error)
 	// Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
 	// revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+	// TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
 	RollbackSession(ctx context.Context, in *RollbackSessionRequest, opts ...grpc.CallOption) (*RollbackSessionResponse, error)
 	// How many messages and changes of memories each of the last days brought.
 	GetActivity(ctx context.Context, in *GetActivityRequest, opts ...grpc.CallOption) (*GetActivityResponse, error)
@@ -133,7 +134,8 @@ type HistoryServiceServer interface {
 	RollbackRevision(context.Context, *RollbackRevisionRequest) (*RollbackRevisionResponse, error)
 	// Takes back what the commits of a session and its accepted proposals changed, in one transaction: each of their
 	// revisions by a new one, the newest first. Left out is what is taken back already. FAILED_PRECONDITION with
-	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced.
+	// ROLLBACK_CONFLICT when other revisions changed the same memories later, unless forced. RESOURCE_EXHAUSTED with
+	// TOO_LARGE for more than 1000 changes of memories, with a preview too: RollbackRevision takes them back one by one.
 	RollbackSession(context.Context, *RollbackSessionRequest) (*RollbackSessionResponse, error)
 	// How many messages and changes of memories each of the last days brought.
 	GetActivity(context.Context, *GetActivityRequest) (*GetActivityResponse, error)
