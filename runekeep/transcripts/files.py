@@ -1,6 +1,7 @@
 """Opens a transcript file and finds out what it is."""
 
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -18,6 +19,7 @@ Form = Literal[
 ]
 FORMS: Final[tuple[str, ...]] = get_args(Form)
 
+_AGENT_SESSION: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _DOCUMENTS: Final = {
     "locomo": "a list of LoCoMo conversations",
     "chatgpt": "a list of ChatGPT conversations",
@@ -44,7 +46,7 @@ def read_transcript(path: Path, *, form: Form = "auto", session_id: str = "") ->
     in_order = True
     for name, text in _texts(path):
         try:
-            found, has_order = _read(text, form, session_id or path.stem)
+            found, has_order = _read(text, form, session_id, path.stem)
         except TranscriptError as error:
             raise TranscriptError(f"{name}: {error}") from error
         batches += found
@@ -136,11 +138,13 @@ def _readers(session_id: str) -> dict[str, _Reader]:
     }
 
 
-def _read(text: str, form: Form, session_id: str) -> tuple[list[Batch], bool]:
-    """Returns the batches of a text, and whether their order is that of time."""
+def _read(text: str, form: Form, named: str, stem: str) -> tuple[list[Batch], bool]:
+    """Returns the batches of a text, and whether their order is that of time. `named`: the session that was asked for;
+    `stem`: the file's name."""
     from runekeep.transcripts.chat import read_chat
     from runekeep.transcripts.openviking import read_messages
 
+    session_id = named or stem
     document = _whole_document(text) if form == "auto" or form in _DOCUMENTS else None
     for name, reader in _readers(session_id).items():
         if form in ("auto", name) and document is not None and reader.is_form(document):
@@ -155,7 +159,7 @@ def _read(text: str, form: Form, session_id: str) -> tuple[list[Batch], bool]:
     if form == "openviking":
         return [read_messages(lines, session_id)], True
     if form in ("claude-code", "codex"):
-        return _read_agent(lines, form, session_id), True
+        return _read_agent(lines, form, named or _session_of_agent(form, stem)), True
     return read_chat(lines, session_id), True
 
 
@@ -208,3 +212,10 @@ def _whole_document(text: str) -> Any:
             # Lines of JSON begin like an object too.
             return None
         raise TranscriptError(f"the file begins like one JSON list but is {error}") from error
+
+
+def _session_of_agent(form: Form, stem: str) -> str:
+    """Returns the session that the agent's hooks fill, so that nothing is remembered twice. `stem`: of its transcript,
+    which is named by the agent's session; in Codex with the time in front."""
+    own = _AGENT_SESSION.search(stem)
+    return f"{form}-{own[0] if own else stem}"

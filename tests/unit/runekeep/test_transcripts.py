@@ -229,6 +229,25 @@ def test_the_transcript_of_a_coding_agent_is_known_by_its_lines(agent: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("agent", "stem", "session"),
+    [
+        ("claude_code", "4c1fa2e0-0000-4000-8000-00000000000a", "claude-code-4c1fa2e0-0000-4000-8000-00000000000a"),
+        (
+            "codex",
+            "rollout-2026-11-28T07-00-00-4c1fa2e0-0000-4000-8000-00000000000a",
+            "codex-4c1fa2e0-0000-4000-8000-00000000000a",
+        ),
+        ("claude_code", "notes", "claude-code-notes"),
+    ],
+)
+def test_a_transcript_becomes_the_session_that_hooks_fill(tmp_path: Path, agent: str, stem: str, session: str) -> None:
+    file = tmp_path / f"{stem}.jsonl"
+    file.write_bytes((AGENT_TRANSCRIPTS / f"{agent}.jsonl").read_bytes())
+    [batch] = read_transcript(file)
+    assert batch.session_id == session
+
+
+@pytest.mark.parametrize(
     ("form", "content", "complaint"),
     [
         ("chatgpt", b"[]", "ChatGPT"),
