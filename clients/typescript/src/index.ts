@@ -4,6 +4,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import { readWay } from "./address.js";
 import { BaseClient } from "./client.js";
 import type { Identity } from "./connection.js";
+import { refuseUnknown } from "./plain.js";
 
 export * from "./api.js";
 
@@ -23,27 +24,30 @@ export interface ClientOptions extends Identity {
  * Calls one server as one user, from Node.
  *
  * Options that are not given come from RUNEKEEP_ADDRESS, RUNEKEEP_ACCOUNT, RUNEKEEP_USER, RUNEKEEP_API_KEY,
- * RUNEKEEP_CA_FILE, RUNEKEEP_CERT_FILE and RUNEKEEP_KEY_FILE. Throws TypeError for settings that cannot be used, such as
- * a key that a network would carry in plain text.
+ * RUNEKEEP_CA_FILE, RUNEKEEP_CERT_FILE and RUNEKEEP_KEY_FILE. Throws TypeError for an unknown option and for settings that cannot be used, such
+ * as a key that a network would carry in plain text.
  */
 export class Client extends BaseClient {
   readonly #sessions: Http2SessionManager;
 
   constructor(options: ClientOptions = {}) {
     const { env } = process;
+    const { account, user, apiKey = env["RUNEKEEP_API_KEY"], timeoutMs, interceptors = [], ...way } = options;
+    const { address, caFile, certFile, keyFile, ...rest } = way;
+    refuseUnknown(rest, "Client");
     const { url, tls } = readWay({
-      address: options.address ?? env["RUNEKEEP_ADDRESS"],
-      apiKey: options.apiKey ?? env["RUNEKEEP_API_KEY"],
-      caFile: options.caFile ?? env["RUNEKEEP_CA_FILE"],
-      certFile: options.certFile ?? env["RUNEKEEP_CERT_FILE"],
-      keyFile: options.keyFile ?? env["RUNEKEEP_KEY_FILE"],
+      address: address ?? env["RUNEKEEP_ADDRESS"],
+      apiKey,
+      caFile: caFile ?? env["RUNEKEEP_CA_FILE"],
+      certFile: certFile ?? env["RUNEKEEP_CERT_FILE"],
+      keyFile: keyFile ?? env["RUNEKEEP_KEY_FILE"],
     });
     const sessionManager = new Http2SessionManager(url, {}, tls);
-    super(createGrpcTransport({ baseUrl: url, sessionManager, interceptors: options.interceptors ?? [] }), {
-      account: options.account ?? env["RUNEKEEP_ACCOUNT"],
-      user: options.user ?? env["RUNEKEEP_USER"],
-      apiKey: options.apiKey ?? env["RUNEKEEP_API_KEY"],
-      timeoutMs: options.timeoutMs,
+    super(createGrpcTransport({ baseUrl: url, sessionManager, interceptors }), {
+      account: account ?? env["RUNEKEEP_ACCOUNT"],
+      user: user ?? env["RUNEKEEP_USER"],
+      apiKey,
+      timeoutMs,
     });
     this.#sessions = sessionManager;
   }

@@ -3,6 +3,7 @@ import type { Interceptor } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { BaseClient } from "./client.js";
 import type { Identity } from "./connection.js";
+import { refuseUnknown } from "./plain.js";
 import { refusePlainKey } from "./plain-key.js";
 
 export * from "./api.js";
@@ -23,8 +24,10 @@ export interface ClientOptions extends Identity {
  */
 export class Client extends BaseClient {
   constructor(options: ClientOptions) {
-    const { baseUrl, fetch, interceptors = [] } = options;
-    refusePlainKey(baseUrl, options.apiKey);
-    super(createConnectTransport({ baseUrl, useBinaryFormat: true, interceptors, ...(fetch && { fetch }) }), options);
+    const { baseUrl, fetch, interceptors = [], account, user, apiKey, timeoutMs, ...rest } = options;
+    refuseUnknown(rest, "Client");
+    refusePlainKey(baseUrl, apiKey);
+    const transport = createConnectTransport({ baseUrl, useBinaryFormat: true, interceptors, ...(fetch && { fetch }) });
+    super(transport, { account, user, apiKey, timeoutMs });
   }
 }

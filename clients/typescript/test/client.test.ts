@@ -161,6 +161,7 @@ for (const [way, open] of Object.entries(ways)) {
     });
 
     it("refuses a misspelt option and an unknown word", async () => {
+      assert.throws(() => new Client({ usr: "tess" } as never), { name: "TypeError", message: /usr/ });
       const client = open(newUser());
 
       await assert.rejects(client.recall("tea", { budget: 50 } as object), /recall has no option "budget"/);
