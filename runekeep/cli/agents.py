@@ -12,6 +12,7 @@ from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
 
 _NAMES = "claude-code, codex or cursor"
+_WARNING_SECONDS = 2.0
 
 
 def install(
@@ -59,6 +60,21 @@ def install(
         output.say(f"Hooks log to {HookState().log_file}.")
         if known.note:
             output.say(known.note)
+        if warning := _warning(address, account, user):
+            output.say(warning, "yellow")
+
+
+def _warning(address: str | None, account: str | None, user: str | None) -> str:
+    """Says what keeps the hooks from finding memories: hooks themselves never disturb the agent with that."""
+    from runekeep.cli.common.empty_space import describe_empty_space
+    from runekeep.client.connection.errors import RunekeepError
+    from runekeep.client.sync_client import Client
+
+    try:
+        with Client(address, account=account, user=user, timeout=_WARNING_SECONDS) as client:
+            return describe_empty_space(client)
+    except (RunekeepError, ValueError) as error:
+        return f"Memory cannot be reached now, and the agent works without it: {error}"
 
 
 class HookCommand(TyperCommand):

@@ -43,6 +43,9 @@ def test_claude_code_remembers_a_conversation_once_and_recalls_it_in_the_next(fl
     fleet.server(RUNEKEEP_EMBEDDER="none")
     fleet.extractor("worker-1", "--engine", "offline")
     agent = CodingAgent("claude-code", tmp_path / "home", fleet.address)
+    with Client(fleet.address, user="robin") as client:
+        client.put_memory("preferences", {"topic": "Tea", "content": "Likes tea."})
+    assert "Did you mean `robin`?" in agent.install("--user", "robbin").stdout
     assert agent.install().returncode == 0
     first = claude_input("first", TRANSCRIPTS / "claude_code.jsonl")
     assert agent.context("SessionStart", **first, source="startup", model="claude-fable-5") == ""
@@ -206,7 +209,8 @@ def test_install_and_remove_leave_other_entries_alone(name: str, tmp_path: Path)
     mentions = {"type": "command", "command": f"echo runekeep hook {name}"}
     settings = {"hooks": {agent.events[0]: None, "Other": [{"hooks": [mentions]}]}, "odd": "\ud800"}
     agent.settings_file.write_text(json.dumps(settings))
-    assert agent.install().returncode == 0
+    installed_again = agent.install()
+    assert installed_again.returncode == 0 and "Memory cannot be reached now" in installed_again.stdout
     assert agent.install("--remove").returncode == 0
     left = json.loads(agent.settings_file.read_text())
     assert left["hooks"] == {"Other": [{"hooks": [mentions]}]} and left["odd"] == "\ud800"
