@@ -18,6 +18,7 @@ from runekeep.v1 import session_service_pb2, session_service_pb2_grpc, task_serv
 from tests.support.callers import Caller, Failure, failure, said, unique
 from tests.support.keys import ADMIN_KEY, KEYED, WORKER_KEY, Metadata, Operator, bearer, in_store, sending
 from tests.support.server_process import ServerProcess
+from tests.support.tenant_attempts import OF_ACCOUNT
 from tests.support.worker import Worker
 
 pytestmark = pytest.mark.postgres_long
@@ -159,7 +160,9 @@ async def test_a_key_reaches_the_services_of_its_scope_and_no_others(
                 # To name a user adds nothing to a key that is no user's.
                 for more in ((), (("x-runekeep-account", account), ("x-runekeep-user", user))):
                     failed = await rpc.failure(channel, tuple({*metadata, *more}))
-                    if MAY[scope] == rpc.audience:
+                    if scope == "user" and rpc.path.rpartition("/")[2] in OF_ACCOUNT:
+                        assert failed is not None and failed.seen == ("PERMISSION_DENIED", "ACCESS_DENIED"), rpc.path
+                    elif MAY[scope] == rpc.audience:
                         assert failed is None or failed.code not in DENIED, f"{rpc.path} for {scope}: {failed}"
                         assert failed is None or failed.code is not grpc.StatusCode.INTERNAL
                         reached += 1

@@ -26,7 +26,7 @@ _WHAT_TO_DO = {
     "PATCH_NOT_APPLICABLE": "Read the current text: `runekeep memory read URI`.",
     "INDEX_BEHIND": "The index catches up on its own; ask again, or without --min-revision.",
     "DEADLINE_EXCEEDED": "Ask again; the server is slow or busy.",
-    "SPACE_NOT_EMPTY": "Use a user without data, or delete this one first: `runekeep user delete`; "
+    "SPACE_NOT_EMPTY": "Use another --user without data, or delete this one first: `runekeep user delete`; "
     "for a copy, `runekeep user copy --replace`.",
     "EXPORT_INVALID": "Check that the file is complete, as `runekeep export` wrote it.",
     "SPACE_BUSY": "The user is being deleted, erased or imported; try again.",

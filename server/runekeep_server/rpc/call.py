@@ -78,7 +78,7 @@ async def run_call(
             failure = error
             code = error.code.name
         except Exception as error:
-            if context.cancelled():
+            if context.cancelled() or isinstance(error, grpc.aio.InternalError):
                 # A write to a caller that has gone fails in its own way, sometimes before the cancellation arrives.
                 code = _why_cancelled(context)
                 raise asyncio.CancelledError from error
