@@ -59,6 +59,6 @@ def test_the_image_has_every_extra_that_a_setting_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # The others are for those who develop, for a model server beside it, for embedders that bring many packages, for
     # processes beside an agent or a server, and for tests.
-    tried = {"test-frameworks", "test-llama-index", "test-studio"}
+    tried = {"test-frameworks", "test-llama-index", "test-claude-agent-sdk", "test-studio"}
     of_others = tried | {"all", "dev", "deploy", "local-model", "fastembed", "mcp", "proxy", "http"}
     assert set(extras) == set(project["project"]["optional-dependencies"]) - of_others
