@@ -114,7 +114,7 @@ async def content(store: Parts, uri: str = TEA) -> str | None:
 async def test_what_is_written_between_look_and_rollback_is_a_conflict(store: Parts) -> None:
     await store.write(tea("one"))
     await store.write(tea("two", 1))
-    with pytest.raises(ApiError, match="Since revision 2"):
+    with pytest.raises(ApiError, match="was changed after revision 2"):
         await meddled(store, lambda _: store.write(tea("three", 2))).roll_back(2)
     assert await content(store) == "three"
 

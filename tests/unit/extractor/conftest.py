@@ -36,7 +36,7 @@ def api() -> Iterator[MessagesApi]:
         yield server
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def without_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Each client reads the system's certificates, in a tenth of a second; models are called over plain HTTP here."""
     with pytest.MonkeyPatch.context() as patch:
