@@ -1,4 +1,4 @@
-"""What calls about memories return."""
+"""Results of calls about memories."""
 
 from datetime import datetime
 from typing import Literal

@@ -19,14 +19,14 @@ from runekeep.v1 import session_service_pb2
 SILENCE_SECONDS = 30.0
 """A stream whose appends are not acknowledged for so long is dead, whatever the socket says."""
 GIVE_UP_SECONDS = 60.0
-"""How long the server may be away at a time, until the appends that wait fail."""
+"""Waiting appends fail once the server has acknowledged nothing for this long."""
 _MAX_PAUSE_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
 _JOINED_APPENDS = 64
 _JOINED_BYTES = 60_000
 """Maximum of what is sent in one request. The server checks requests of this size without a scan."""
 _ENVELOPE_BYTES = 16
-"""What a request adds to its append at most."""
+"""Maximum bytes that a request adds to an append."""
 _open: dict[Connection, "AppendStream"] = {}
 """The streams that have writers."""
 

@@ -1,4 +1,4 @@
-"""What calls about sessions return."""
+"""Results of calls about sessions."""
 
 from datetime import datetime
 from typing import Literal, TypedDict
