@@ -31,6 +31,14 @@ structlog.configure(
 )
 
 
+@pytest.fixture(autouse=True)
+def _same_logging() -> Iterator[None]:
+    """A program that a test calls in this process configures logging; later tests read what is printed."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Modules and tests stay to the end: to look through them for garbage takes a third of a second each time."""

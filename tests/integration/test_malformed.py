@@ -19,6 +19,7 @@ from runekeep.v1 import (
     memory_service_pb2,
     method_options_pb2,
     session_service_pb2,
+    space_service_pb2,
     task_service_pb2,
     turn_memory_service_pb2,
 )
@@ -209,6 +210,10 @@ async def test_malformed_requests_are_answered(caller: Caller, channel: grpc.aio
             codes.append(await answered(call(request), request))
         assert set(codes) - {grpc.StatusCode.INVALID_ARGUMENT}, "no request came further than the door"
     await everything_can_be_read(caller)
+    # CopyUser may have made other users, each with a copy of the open commit.
+    users = (await caller.spaces.ListUsers(space_service_pb2.ListUsersRequest(page_size=200))).users
+    for one in users:
+        await Caller(channel, one.user, caller.account).cancel_open()
 
 
 async def answered(call: Any, request: Any) -> grpc.StatusCode:

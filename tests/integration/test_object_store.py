@@ -46,11 +46,11 @@ async def test_large_outputs_and_buckets_lie_in_the_object_store(own_server: Cal
             )
 
             (bucket,) = await bucketed(caller, session, "Greece")
-            (of_bucket,) = double.objects.keys() - {key}
-            assert of_bucket.startswith("fleet/acme/anna/")
-            stored = double.objects[of_bucket][0].decode()
-            assert Bucket.from_text(stored).name == bucket.name == "Greece"
-            assert loads((await caller.read(bucket.hosted_uri)).text) == loads(stored)
+            # Where the server is slow, the change is applied in a second attempt, and the first one's blob is swept later.
+            stored = {name: double.objects[name][0].decode() for name in double.objects.keys() - {key}}
+            assert all(name.startswith("fleet/acme/anna/") for name in stored)
+            assert {Bucket.from_text(text).name for text in stored.values()} == {bucket.name} == {"Greece"}
+            assert loads((await caller.read(bucket.hosted_uri)).text) in map(loads, stored.values())
         server.stop()
 
 

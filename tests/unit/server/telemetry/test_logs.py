@@ -21,11 +21,9 @@ SECRET = "my secret words"
 
 @pytest.fixture(autouse=True)
 def _put_back() -> Iterator[None]:
-    before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
-    structlog.configure(**before)
     structlog.contextvars.clear_contextvars()
     root.handlers[:], root.level = handlers, level
 
