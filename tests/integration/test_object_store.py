@@ -46,7 +46,7 @@ async def test_large_outputs_and_buckets_lie_in_the_object_store(own_server: Cal
             )
 
             (bucket,) = await bucketed(caller, session, "Greece")
-            # Where the server is slow, the change is applied in a second attempt, and the first one's blob is swept later.
+            # A slow server may apply the change in a second attempt; the first one leaves a blob for the sweep.
             stored = {name: double.objects[name][0].decode() for name in double.objects.keys() - {key}}
             assert all(name.startswith("fleet/acme/anna/") for name in stored)
             assert {Bucket.from_text(text).name for text in stored.values()} == {bucket.name} == {"Greece"}
