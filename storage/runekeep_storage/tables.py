@@ -192,7 +192,7 @@ TABLES: Final = (
           checks=("count_older_revisions",), exported=Export(is_read_later=True)),
     Table("memories", "The versions of memories.", _USER, ("uri", "version"),
           texts=("uri", "peer_id", "fields", "content", "abstract", "overview", "sources", "tags", "dense",
-                 "dense_next", "sparse"),
+                 "dense_next", "sparse", "line_vectors"),
           user=_DELETE, session=_TAKE_BACK, message=_TAKE_BACK, checks=("count_older_versions",),
           exported=Export(is_read_later=True), is_in_usage=True, current="rev_to = 0 AND deleted = 0",
           sizes=("fields", "content", "abstract", "overview")),

@@ -25,6 +25,7 @@ LABELS = set(
     " role kind state origin reaction op method code scope phase version_num revision compatible_from mark memory_type"
     # Digests, models, counters as JSON.
     " digest previous_digest lease_digest type_digests model dense_model dense_next_model extractor usage receipt"
+    " line_vectors_model"
     # About operators and their workers, and what an erasure empties at its end.
     " api_keys.label api_keys.accounts audit_events.actor audit_events.subject audit_events.peer workers.accounts"
     " workers.lost jobs.lost_by erasures.remains embedder_changes.name embedder_changes.source_name"
@@ -35,7 +36,15 @@ NOT_IN_LINES = {
     # An import derives them from other columns.
     "messages": {"shown", "calls"},
     "turn_artifacts": {"hosted_uri"},
-    "memories": {"dense", "dense_model", "dense_next", "dense_next_model", "sparse"},
+    "memories": {
+        "dense",
+        "dense_model",
+        "dense_next",
+        "dense_next_model",
+        "sparse",
+        "line_vectors",
+        "line_vectors_model",
+    },
     # Of attempts: after an import, a job begins anew.
     "jobs": set("failures repair traceparent worker_id output_id lease_holder lease_digest lost_by".split()),
 }

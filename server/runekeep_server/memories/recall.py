@@ -25,7 +25,7 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import NotFound
 from runekeep_storage.index.base import Hit, PointKind
 from runekeep_storage.records import Memory
-from runekeep_storage.search import recalled
+from runekeep_storage.search import line_cosines, recalled
 from runekeep_storage.search.found_texts import Depth, Room
 from runekeep_storage.search.recalled import Given
 from runekeep_storage.search.requests import FindAnswer
@@ -250,6 +250,7 @@ async def _search(
         budget,
         list(store.registry),
         store.finder.calibration_of(answer),
+        await line_cosines.of_answer(store.database, space, answer),
     )
 
 

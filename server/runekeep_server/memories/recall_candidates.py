@@ -11,12 +11,14 @@ from typing import Final
 from runekeep_schemas.documents.merge import is_blank
 from runekeep_schemas.memory_types.model import MemoryType
 from runekeep_schemas.recall_budget import PASSAGES, Candidate, Level, Line
+from runekeep_schemas.recall_lines import embedded_line, lines_of_memory, subject
 from runekeep_schemas.recall_tokens import weigh
 from runekeep_server.memories import recall_text
 from runekeep_server.memories.recall_lines import Item, LineScores
 from runekeep_server.memories.recall_text import EntryText
 from runekeep_storage.records import Memory, Passage
 from runekeep_storage.search.found_texts import Depth
+from runekeep_storage.search.line_cosines import LineCosines
 from runekeep_storage.search.relevance import Calibration
 from runekeep_storage.search.requests import Found
 
@@ -80,9 +82,11 @@ def results(
     budget: int,
     types: Collection[MemoryType],
     calibration: Calibration | None = None,
+    cosines: LineCosines | None = None,
 ) -> list[Result]:
     """Returns the search results with texts of at most `budget` tokens, except initial memories that nobody has filled
-    in yet, and passages that say only what a memory says. Their marks are their ranks."""
+    in yet, and passages that say only what a memory says. Their marks are their ranks. `cosines`: of the query; None if
+    it has no vector."""
     blank = {type.name: type for type in types if type.has_initial}
     agent_types = {type.name for type in types if type.directory.startswith(_AGENT_DIRECTORY)}
     found = [one for one in found if not _is_blank(one, blank)]
@@ -90,7 +94,7 @@ def results(
     best: dict[type, float] = {}
     for one in found:
         best[type(one.item)] = max(one.score, best.get(type(one.item), 0.0))
-    items = [_item(one, one.score / (best[type(one.item)] or 1.0), agent_types) for one in found]
+    items = [_item(one, one.score / (best[type(one.item)] or 1.0), agent_types, cosines) for one in found]
     scores = LineScores(items)
     repeats = scores.repeats({place for place, one in enumerate(found) if isinstance(one.item, Memory)})
     made = []
@@ -119,15 +123,18 @@ def _is_blank(found: Found, blank: Mapping[str, MemoryType]) -> bool:
     )
 
 
-def _item(found: Found, score: float, agent_types: Collection[str]) -> Item:
+def _item(found: Found, score: float, agent_types: Collection[str], cosines: LineCosines | None) -> Item:
     item = found.item
     if isinstance(item, Passage):
         is_assistants = item.speaker == "assistant"
         score -= _PASSAGE_PENALTY + _ASSISTANT_PENALTY * is_assistants
-        return Item("", recall_text.lines_of_passage(item), score)
+        lines = recall_text.lines_of_passage(item)
+        return Item("", lines, score, [] if cosines is None else [found.ranked.cosine] * len(lines))
     is_offline = json.loads(item.extractor).get("engine") == _OFFLINE
     score -= _AGENT_PENALTY * (item.memory_type in agent_types) + _OFFLINE_PENALTY * is_offline
-    return Item(recall_text.subject(item), recall_text.lines_of_memory(item), score)
+    about, lines = subject(item.uri, item.peer_id), lines_of_memory(item.abstract, item.content, item.overview)
+    texts = [embedded_line(about, line) for line in lines]
+    return Item(about, lines, score, [] if cosines is None else cosines.of(item, texts, found.ranked.cosine))
 
 
 def _result(

@@ -1,7 +1,6 @@
-"""Splits memories and passages into lines, and scores how well each line answers a query.
+"""Scores how well each line of memories and passages answers a query: only a few lines of a long memory do.
 
-Only a few lines of a long memory answer a query. In the benchmark `make bench-quality`, lines scored by their item's
-score and by words answer as many questions as lines with vectors of their own, and need no stored vectors.
+The weights were chosen with `make bench-quality` on four of its eight lives.
 """
 
 import math
@@ -9,72 +8,32 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, repeat
 from typing import Final
 
 from runekeep_storage.index import sparse
 
-MAX_LINE_CHARACTERS: Final = 200
-MAX_LINES: Final = 64
-"""Maximum lines of one memory or passage that are ranked. Later lines are ignored."""
 MAX_RANKED_LINES: Final = 1000
 """Maximum lines of one Recall that are ranked, some 50 ms of work."""
 _WORDS_WEIGHT: Final = 0.5
+_COSINE_WEIGHT: Final = 2.0
 _FIRST_WEIGHT: Final = 0.1
 """Makes the first line win if no word of the query occurs: the first line of a memory is its abstract."""
 CONTAINED_SHARE: Final = 0.65
 """A passage's line repeats a memory's line, with its subject, that has this share of its words, weighted by rarity."""
 _NUMBERS = re.compile(r"[A-Za-z]*\d[A-Za-z\d]*")
 """Words with a digit, such as the parts of a date."""
-_MARKUP = re.compile(r"(?:[>#*+-]{1,6}\s{1,8})*")
-"""Signs of headings, quotes and lists with the spaces behind them; the minus of a number stays. Bounded repeats keep
-the time linear."""
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])")
-
-
-def split_lines(texts: Iterable[str]) -> list[str]:
-    """Returns the lines of the texts, each once and without Markdown at its beginning. Long lines are split between
-    sentences."""
-    found: dict[str, None] = {}
-    for text in texts:
-        # A text may have megabytes, and only the first lines count.
-        for line in text[: MAX_LINES * MAX_LINE_CHARACTERS].splitlines():
-            found.update(dict.fromkeys(_pieces(without_markup(line.strip()))))
-    return [line for line in found if any(map(str.isalnum, line))][:MAX_LINES]
-
-
-def without_markup(line: str) -> str:
-    """Returns a line without Markdown at its beginning."""
-    signs = _MARKUP.match(f"{line} ")
-    return line[signs.end() :].strip() if signs else line
-
-
-def _pieces(line: str) -> list[str]:
-    if len(line) <= MAX_LINE_CHARACTERS:
-        return [line] if line else []
-    pieces = [""]
-    for sentence in _SENTENCE_END.split(line):
-        joined = f"{pieces[-1]} {sentence}".strip()
-        if len(joined) <= MAX_LINE_CHARACTERS:
-            pieces[-1] = joined
-            continue
-        rest = sentence
-        while len(rest) > MAX_LINE_CHARACTERS:
-            space = rest.rfind(" ", MAX_LINE_CHARACTERS // 2, MAX_LINE_CHARACTERS)
-            end = space if space > 0 else MAX_LINE_CHARACTERS
-            pieces.append(rest[:end].strip())
-            rest = rest[end:].strip()
-        pieces.append(rest)
-    return [piece for piece in pieces if piece]
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A search result. `subject`: counts as part of every line. `score`: relative to the best result, about 0 to 1."""
+    """A search result. `subject`: counts as part of every line. `score`: relative to the best result, about 0 to 1.
+    `cosines`: of the query and each line; empty without an embedder."""
 
     subject: str
     lines: Sequence[str]
     score: float
+    cosines: Sequence[float] = ()
 
 
 class LineScores:
@@ -97,14 +56,18 @@ class LineScores:
 
     def of(self, query: str) -> list[list[float]]:
         """Returns the scores of each result's lines: the score of the result, and more for lines that share words with
-        the query. Words that few lines have weigh most, as in BM25."""
+        the query or are near it in meaning. Words that few lines have weigh most, as in BM25."""
         wanted = sparse.encode_query(query).indices
         shared = [[self._weight(line.intersection(wanted)) for line in lines] for lines in self._terms]
         best = max((value for values in shared for value in values), default=0.0) or 1.0
         return [
             [
-                item.score + _WORDS_WEIGHT * value / best + _FIRST_WEIGHT * (not place)
-                for place, value in enumerate([*values, *[0.0] * (len(item.lines) - len(values))])
+                item.score + _WORDS_WEIGHT * value / best + _COSINE_WEIGHT * cosine + _FIRST_WEIGHT * (not place)
+                for place, (value, cosine) in enumerate(
+                    islice(
+                        zip(chain(values, repeat(0.0)), chain(item.cosines, repeat(0.0)), strict=False), len(item.lines)
+                    )
+                )
             ]
             for item, values in zip(self._items, shared, strict=True)
         ]

@@ -12,10 +12,10 @@ from typing import Final
 from runekeep_schemas.documents.merge import is_blank
 from runekeep_schemas.documents.uris import memories_root
 from runekeep_schemas.memory_types.plans import PLANS
+from runekeep_schemas.recall_lines import name, split_lines
 from runekeep_schemas.recall_tokens import UNITS, weigh
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories import recall_text
-from runekeep_server.memories.recall_lines import split_lines
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.memories import memories
 from runekeep_storage.memories.open_plans import OpenPlan, open_plans
@@ -45,12 +45,12 @@ async def read(tx: Tx, space: Space, registry: Registry, budget: int) -> str:
 
 
 def _preference(preference: Listed) -> tuple[str, list[str]]:
-    return recall_text.name(preference.uri), _lines(preference.abstract)
+    return name(preference.uri), _lines(preference.abstract)
 
 
 def _plan(plan: OpenPlan) -> tuple[str, list[str]]:
     day = " ".join(str(json.loads(plan.fields).get("due") or "").split())
-    return f"{recall_text.name(plan.uri)} (open{', due ' + day if day else ''})", _lines(plan.abstract)
+    return f"{name(plan.uri)} (open{', due ' + day if day else ''})", _lines(plan.abstract)
 
 
 def _lines(abstract: str) -> list[str]:

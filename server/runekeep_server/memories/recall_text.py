@@ -6,7 +6,6 @@ each line after `  > `, and other content is on the line of its entry. So no con
 entry.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from typing import Final
 
 from runekeep_schemas.documents.uris import archive_uri
 from runekeep_schemas.recall_budget import Level, Shown
+from runekeep_schemas.recall_lines import split_lines, subject, without_markup
 from runekeep_schemas.recall_tokens import MAX_CHARACTERS_A_TOKEN
-from runekeep_server.memories.recall_lines import split_lines, without_markup
 from runekeep_storage.records import Memory, Passage
 
 MEMORIES: Final = "memories"
@@ -24,9 +23,6 @@ SAID: Final = "said"
 HEADINGS: Final = {MEMORIES: "\n## Memories\n", SAID: "\n## Earlier conversation\n"}
 """In the order of the text, each with the blank line before it."""
 
-_ADDED_TO_NAMES = re.compile(r"^\d{4}(?:-\d\d){0,2}_|~[0-9a-f]{10}$")
-"""The date before an event's name, and the suffix that distinguishes names whose file names would be equal."""
-_HEADING = re.compile(r"^[ ]{0,3}#{1,6}[ \t].*$", re.MULTILINE)
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
 """Letters that are invisible."""
 MAX_SPEAKER_CHARACTERS: Final = 200
@@ -35,24 +31,6 @@ MAX_WHOLE_CHARACTERS: Final = 400
 QUOTE: Final = "  >"
 GAP: Final = "\u2026"
 """Stands between two parts of a passage, for what may be left out."""
-
-
-def subject(memory: Memory) -> str:
-    """Returns what a memory is about, as its file name says, with the peer whose memory it is."""
-    named = name(memory.uri)
-    return " ".join(f"{memory.peer_id}: {named}".split()) if memory.peer_id else named
-
-
-def name(uri: str) -> str:
-    """Returns what a memory is about, as its file name says."""
-    return " ".join(_ADDED_TO_NAMES.sub("", uri.rpartition("/")[2].removesuffix(".md")).split())
-
-
-def lines_of_memory(memory: Memory) -> list[str]:
-    """Returns the lines that may stand for a memory, its abstract first. Headings are left out if there is anything
-    else: alone they say nothing."""
-    texts = (" ".join(memory.abstract.split()), memory.content, memory.overview)
-    return split_lines(_HEADING.sub("", text) for text in texts) or split_lines(texts)
 
 
 def lines_of_passage(passage: Passage) -> list[str]:
@@ -90,7 +68,7 @@ def of_memory(mark: int, memory: Memory, lines: Sequence[str], max_tokens: int) 
     """Returns the texts of a memory. `mark`: its number in the text. `lines`: see `lines_of_memory`. `max_tokens`: of
     the whole text."""
     when = "" if memory.happened_at is None else f" ({_day(memory.happened_at)})"
-    head = f"- [{mark}] {subject(memory)}{when}"
+    head = f"- [{mark}] {subject(memory.uri, memory.peer_id)}{when}"
     content = [] if _is_longer(memory.content, max_tokens) else _lines(memory.content)
     return EntryText(mark, head, lines, entry(head, content) if content else "")
 

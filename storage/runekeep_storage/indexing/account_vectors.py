@@ -2,17 +2,16 @@
 and one that is away or slow stops no other."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Final
 
 import structlog
 
-from runekeep_storage.database import Space, SpaceDatabase
+from runekeep_storage.database import Space
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
-from runekeep_storage.indexing import backfill
 from runekeep_storage.indexing.backfill import Missing
 
 MAX_EMBED_SECONDS: Final = 60.0
@@ -28,22 +27,19 @@ log = structlog.get_logger(__name__)
 class AccountVectors:
     """Makes missing vectors, one task for each account.
 
-    `ended` gets the rows of one account after each attempt, and how many of them got a vector; None if the embedder
-    is away for the account. `waiting_event`: the log event of that. `is_next`: the vectors are of the new embedder of a
-    change."""
+    `write` gets rows with their vectors and the model, and returns how many rows it wrote. `ended` gets the rows of one
+    account after each attempt, and how many of them got a vector; None if the embedder is away for the account.
+    `waiting_event`: the log event of that."""
 
     def __init__(
         self,
-        database: SpaceDatabase,
+        write: Callable[[Iterable[tuple[Missing, bytes]], str], Awaitable[int]],
         waiting_event: str,
         ended: Callable[[list[Missing], int | None], None],
-        *,
-        is_next: bool = False,
     ) -> None:
-        self._database = database
+        self._write_vectors = write
         self._waiting_event = waiting_event
         self._ended = ended
-        self._is_next = is_next
         self._outages: dict[str, Outage] = {}
         """Failures of the embedder since its last success, by account."""
         self._max_texts: dict[str, int] = {}
@@ -167,5 +163,4 @@ class AccountVectors:
         )
         if vectors is None:
             return None
-        filled = zip(rows, vectors, strict=True)
-        return await backfill.write_vectors(self._database, filled, embedder.model, is_next=self._is_next)
+        return await self._write_vectors(zip(rows, vectors, strict=True), embedder.model)

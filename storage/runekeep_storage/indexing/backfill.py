@@ -2,7 +2,7 @@
 changed."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any, Final
@@ -102,30 +102,6 @@ async def missing(
     return found
 
 
-MAX_VECTORS: Final = 32
-"""Maximum number of rows of a space that get vectors in one transaction."""
-
-
-async def write_vectors(
-    database: SpaceDatabase, filled: Iterable[tuple[Missing, bytes]], model: str, *, is_next: bool = False
-) -> int:
-    """Writes vectors with `fill`, and returns how many rows it wrote them for. The failure of one space does not stop
-    the others: its rows are read again."""
-    written = 0
-    for space, of_space in groupby(filled, lambda one: one[0].space):
-        while some := list(islice(of_space, MAX_VECTORS)):
-            try:
-                await database.write(fill, space, some, model, is_next=is_next)
-            except StoreUnavailable as error:
-                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
-            except Exception:
-                # Whatever is wrong with the rows of one space, the others must get their vectors.
-                log.exception("backfill_failed", account=space.account, user=space.user)
-            else:
-                written += len(some)
-    return written
-
-
 async def fill(
     tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str, *, is_next: bool = False
 ) -> None:
@@ -159,3 +135,31 @@ async def fill(
             sent_again.append(again(point))
     if sent_again:
         await outbox.add(tx, space, 0, sent_again)
+
+
+MAX_VECTORS: Final = 32
+"""Maximum number of rows of a space that get vectors in one transaction."""
+
+
+async def write_vectors(
+    database: SpaceDatabase,
+    filled: Iterable[tuple[Missing, bytes]],
+    model: str,
+    *,
+    fill: Callable[..., Awaitable[None]] = fill,
+) -> int:
+    """Writes vectors with `fill`, and returns how many rows it wrote them for. The failure of one space does not stop
+    the others: its rows are read again."""
+    written = 0
+    for space, of_space in groupby(filled, lambda one: one[0].space):
+        while some := list(islice(of_space, MAX_VECTORS)):
+            try:
+                await database.write(fill, space, some, model)
+            except StoreUnavailable as error:
+                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
+            except Exception:
+                # Whatever is wrong with the rows of one space, the others must get their vectors.
+                log.exception("backfill_failed", account=space.account, user=space.user)
+            else:
+                written += len(some)
+    return written

@@ -151,13 +151,20 @@ _MOVED: Final = (
     f"dense = CASE WHEN {_HAS_NEW} THEN dense WHEN dense_next_model = $7 THEN dense_next END,"
     f" dense_model = CASE WHEN ({_HAS_NEW}) OR (dense_next_model = $7 AND dense_next IS NOT NULL) THEN $7 ELSE '' END, "
 )
+_KEPT_LINES: Final = (
+    "line_vectors = CASE WHEN line_vectors_model = $7 THEN line_vectors END,"
+    " line_vectors_model = CASE WHEN line_vectors_model = $7 THEN $7 ELSE '' END, "
+)
 
 
 @cache
 def drop_vectors(table: Table, is_finished: bool) -> str:
     """Drops the vectors that are no longer kept from a range of rows, and moves those of a finished change."""
+    has_lines = table.name == "memories"
     return (
-        f"UPDATE {table.name} SET {_MOVED if is_finished else ''}dense_next = NULL, dense_next_model = ''"
+        f"UPDATE {table.name} SET {_MOVED if is_finished else ''}{_KEPT_LINES if has_lines else ''}"
+        f"dense_next = NULL, dense_next_model = ''"
         f" WHERE {_OF_USER} AND ({key_of(table)}) > ($3, $4) AND ({key_of(table)}) <= ($5, $6)"
-        " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL)"
+        " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL"
+        f"{' OR line_vectors_model <> $7' if has_lines else ''})"
     )

@@ -5,6 +5,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from time import monotonic
 
 import structlog
@@ -70,7 +71,7 @@ class PassageRelay:
         self._registry = registry
         self._wake = wake
         self._missing_vectors = defaultdict[str, AccountVectors](
-            lambda: AccountVectors(database, "backfill_waits", self._end_attempt)
+            lambda: AccountVectors(partial(backfill.write_vectors, database), "backfill_waits", self._end_attempt)
         )
         """By model: a change of the embedder uses two, and one may fail while the other answers."""
         self._passage_turns = Turns(database, passages.waiting_spaces)

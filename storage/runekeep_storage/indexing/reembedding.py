@@ -8,6 +8,7 @@ made twice and any server may repeat any step.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Final
 from uuid import uuid4
@@ -85,7 +86,11 @@ class Reembedder:
         self._new_turns = Turns(database, backfill.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
-        self._vectors = AccountVectors(database, "reembedding_waits", self._end_attempt, is_next=True)
+        self._vectors = AccountVectors(
+            partial(backfill.write_vectors, database, fill=partial(backfill.fill, is_next=True)),
+            "reembedding_waits",
+            self._end_attempt,
+        )
         self._state_at = 0
         self._not_before = 0.0
         """The earliest time of the next batch, on the clock `monotonic`."""

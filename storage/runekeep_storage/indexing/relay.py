@@ -25,6 +25,7 @@ from runekeep_storage.index.base import IndexMismatch, IndexPoint, IndexUnavaila
 from runekeep_storage.indexing import outbox, rows, statements, traces
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.embedder_change import Models
+from runekeep_storage.indexing.line_vectors import LineVectors
 from runekeep_storage.indexing.passage_relay import PassageRelay
 from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.indexing.reconcile import compare
@@ -33,7 +34,7 @@ from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.stale_points import delete, find_stale
 from runekeep_storage.spaces import watermarks
 
-MEMORIES, PASSAGES, UPKEEP, EMBEDDER = "memories", "passages", "upkeep", "embedder"
+MEMORIES, PASSAGES, UPKEEP, EMBEDDER, LINES = "memories", "passages", "upkeep", "embedder", "lines"
 """The tasks of a relay."""
 BATCH = 256
 """Maximum number of outbox entries of one space read at once."""
@@ -60,8 +61,8 @@ class _Sent:
 
 class Relay:
     """Background tasks for each server: for memories, for passages and late vectors, for spaces that the index lacks or
-    that are due for comparison, and for a change of the embedder. `wake` after a commit skips the wait for the
-    next poll.
+    that are due for comparison, for a change of the embedder, and for vectors of lines. `wake` after a commit skips the
+    wait for the next poll.
 
     Times are in seconds; `check_seconds` is the time between two comparisons of a space.
     """
@@ -98,6 +99,7 @@ class Relay:
             partial(self.wake, MEMORIES, PASSAGES),
             withhold_secrets=withhold_secrets,
         )
+        self._lines = LineVectors(database, embedders, partial(self.wake, LINES))
         self._reembedder = reembedder
         if reembedder is not None:
             reembedder.on_written = partial(self.wake, MEMORIES, EMBEDDER)
@@ -114,9 +116,11 @@ class Relay:
                     (PASSAGES, self._passages.step),
                     (UPKEEP, self._keep_up),
                     (EMBEDDER, self._change_embedder),
+                    (LINES, self._make_line_vectors),
                 ),
-                # A change of the embedder writes no points: its vectors go through the outbox.
-                (*self._steps, asyncio.Lock()),
+                # A change of the embedder writes no points: its vectors go through the outbox. Those of lines go to
+                # rows alone.
+                (*self._steps, asyncio.Lock(), asyncio.Lock()),
                 strict=True,
             )
         ]
@@ -124,9 +128,15 @@ class Relay:
     async def _change_embedder(self, index_id: str) -> bool:
         if self._reembedder is None:
             return False
-        more, seconds = await self._reembedder.step(index_id)
+        return self._paced(EMBEDDER, *await self._reembedder.step(index_id))
+
+    async def _make_line_vectors(self, _: str) -> bool:
+        return self._paced(LINES, *await self._lines.step())
+
+    def _paced(self, name: str, more: bool, seconds: float) -> bool:
+        """Wakes a task after a pause, if there is one. Returns whether to go on at once."""
         if seconds:
-            asyncio.get_running_loop().call_later(seconds, self.wake, EMBEDDER)
+            asyncio.get_running_loop().call_later(seconds, self.wake, name)
         return more and not seconds
 
     def wake(self, *parts: str) -> None:
@@ -156,6 +166,7 @@ class Relay:
             await asyncio.wait(self._tasks)
         self._tasks = []
         await self._passages.stop()
+        await self._lines.stop()
         if self._reembedder is not None:
             await self._reembedder.stop()
 
@@ -178,12 +189,12 @@ class Relay:
             case watermarks.MOVED:
                 self._tell_moved()
             case watermarks.ADDED:
-                self.wake(MEMORIES)
+                self.wake(MEMORIES, LINES)
             case watermarks.ARCHIVED:
                 self.wake(PASSAGES)
             case _:
                 # Not UPKEEP: spaces that the index lacks do not come from commits.
-                self.wake(MEMORIES, PASSAGES)
+                self.wake(MEMORIES, PASSAGES, LINES)
 
     def _tell_moved(self) -> None:
         movement, self._movement = self._movement, asyncio.Event()

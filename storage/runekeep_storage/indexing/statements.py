@@ -8,6 +8,7 @@ A statement confines itself to one account, unless OVER_ALL_ACCOUNTS names it.
 from functools import cache
 from typing import Final
 
+from runekeep_schemas.recall_lines import MAX_READ_CHARACTERS
 from runekeep_storage.drivers.common.statement_lists import SIZE, by_keys, places, rows
 from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, without, without_imports
 from runekeep_storage.tables import Table
@@ -22,6 +23,7 @@ OVER_ALL_ACCOUNTS: Final = frozenset(
         "NEXT_SPACE_OF_PASSAGES",
         "NEXT_SPACE_OF_NEW_MEMORIES",
         "NEXT_SPACE_OF_NEW_PASSAGES",
+        "NEXT_SPACE_OF_LINES",
     }
 )
 """Statements on tables of accounts that read or change rows of any account."""
@@ -173,6 +175,7 @@ CURRENT_MEMORY_KEYS = (
 PASSAGE_KEYS = f"SELECT session_id, sequence, task_id{_PASSAGES_AFTER}"
 """Reads the keys of the passages of a space, in slices."""
 
+WITHOUT_LINES: Final = "line_vectors = NULL, line_vectors_model = ''"
 _HAS_OTHER_VECTOR: Final = "dense IS NOT NULL AND dense_model <> $3"
 
 
@@ -188,8 +191,9 @@ def with_other_vectors(table: Table) -> str:
 @cache
 def forget_other_vectors(table: Table) -> str:
     """Removes the vectors of other embedders from a range of rows."""
+    lines = f", {WITHOUT_LINES}" if table.name == "memories" else ""
     return (
-        f"UPDATE {table.name} SET dense = NULL, dense_model = '' WHERE {_OF_USER} AND {_HAS_OTHER_VECTOR}"
+        f"UPDATE {table.name} SET dense = NULL, dense_model = ''{lines} WHERE {_OF_USER} AND {_HAS_OTHER_VECTOR}"
         f" AND ({key_of(table)}) > ($4, $5) AND ({key_of(table)}) <= ($6, $7)"
     )
 
@@ -237,6 +241,10 @@ NEXT_SPACE_OF_NEW_MEMORIES = _next_space("memories", f"{NEXT_OF_NEW} AND deleted
 
 NEXT_SPACE_OF_NEW_PASSAGES = _next_space("passages", NEXT_OF_NEW, "session_id", "'~'")
 """Reads the next space with passages, written since the change began, without a vector of the new embedder."""
+
+_LACKS_LINES: Final = "line_vectors IS NULL AND deleted = 0 AND rev_to = 0"
+NEXT_SPACE_OF_LINES = _next_space("memories", _LACKS_LINES, "uri", "'~'")
+"""Reads the next space with memories without vectors of their lines."""
 
 # Missing vectors
 
@@ -294,6 +302,21 @@ def fill_passage(is_next: bool) -> str:
         f" AND task_id = $7 AND {column} IS NULL AND COALESCE({_BEFORE}, '') = $8 AND content = $9 RETURNING 0 AS gone"
     )
 
+
+_READ: Final = ", ".join(
+    f"substr({name}, 1, {MAX_READ_CHARACTERS}) AS {name}" for name in ("abstract", "content", "overview")
+)
+MEMORIES_LACKING_LINES = (
+    f"SELECT account, user_id, uri, version, rev_from, peer_id, {_READ} FROM memories"
+    f" WHERE {_OF_USER} AND {_LACKS_LINES}{without_imports('memories')} LIMIT $3"
+)
+"""Reads memories without vectors of their lines."""
+
+FILL_LINES = (
+    f"UPDATE memories SET line_vectors = $6, line_vectors_model = $7 WHERE {_OF_USER} AND uri = $3 AND version = $4"
+    f" AND rev_from = $5 AND {_LACKS_LINES}"
+)
+"""Stores the vectors of the lines of a memory that lacks them."""
 
 # Passages of archives
 

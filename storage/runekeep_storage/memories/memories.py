@@ -79,6 +79,11 @@ async def content_bytes(tx: Tx, space: Space, keys: Sequence[Key], revision: int
     return {key: row["size"] for key, row in rows.items()}
 
 
+async def line_vectors(tx: Tx, space: Space, keys: Sequence[Key], revision: int) -> dict[Key, Row]:
+    """Returns the columns `line_vectors` and `line_vectors_model` of each given version that is alive at `revision`."""
+    return await rows_alive(tx, space, keys, revision, "m.uri, m.version, m.line_vectors, m.line_vectors_model")
+
+
 async def current_bytes(tx: Tx, space: Space, uris: Iterable[str]) -> int:
     """Returns the approximate total size in bytes of the current memories at these URIs."""
     total = 0

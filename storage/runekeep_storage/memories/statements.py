@@ -282,11 +282,12 @@ def insert_versions(count: int) -> str:
 
 @cache
 def end_versions(count: int) -> str:
-    """Ends current versions at a revision."""
+    """Ends current versions at a revision, and drops the vectors of their lines."""
     # All rows exist, so this only updates. For an UPDATE with a list PostgreSQL may read every memory of the user.
     return (
         f"INSERT INTO memories (account, user_id, rev_to, uri, version) VALUES {rows('($1, $2, $3, ?, ?)', count, 4)}"
-        " ON CONFLICT (account, user_id, uri, version) DO UPDATE SET rev_to = excluded.rev_to"
+        " ON CONFLICT (account, user_id, uri, version) DO UPDATE SET rev_to = excluded.rev_to,"
+        " line_vectors = NULL, line_vectors_model = ''"
         " RETURNING uri, created_at, rev_from"
     )
 

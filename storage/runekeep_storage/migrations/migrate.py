@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy.engine import Connection
 
-HEAD = "r0013"
+HEAD = "r0014"
 """Newest migration; a test compares it with the files in storage/runekeep_storage/migrations/versions. Names sort by
 age."""
 MIGRATION_LOCK = 0x52756E656B656570

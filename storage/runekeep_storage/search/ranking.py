@@ -85,6 +85,11 @@ class Ranked(NamedTuple):
         return float(self.among.scores[self.row])
 
     @property
+    def cosine(self) -> float:
+        """The cosine of the query, that of the last point of the dense leg if this leg did not find the point."""
+        return float(self.among.cosine[self.row])
+
+    @property
     def dense_rank(self) -> int | None:
         return self.among.dense.rank(self.row)
 

@@ -83,3 +83,5 @@ class FindAnswer:
     degraded: list[str]
     model: str
     """Of the embedder that the space is searched by; empty without one."""
+    vector: bytes | None = None
+    """Of the query, by that embedder; None if the query was searched by words only."""

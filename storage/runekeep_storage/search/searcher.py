@@ -79,12 +79,11 @@ class _DenseHits:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A search that is done. `hits`: all candidates; `vector` and `words`: of the query."""
+    """A search that is done. `hits`: all candidates; `words`: of the query."""
 
     answer: FindAnswer
     start: SearchStart
     hits: IndexHits
-    vector: bytes | None
     words: sparse.SparseVector
 
 
@@ -152,7 +151,7 @@ class Searcher:
         if isinstance(located, Outcome):
             return Explanation(answer, located)
         was_candidate = any(hit.id == located.point.id for hit in (*search.hits.dense, *search.hits.sparse))
-        added = UnindexedVersions.of_point(located.point, search.vector, search.words)
+        added = UnindexedVersions.of_point(located.point, answer.vector, search.words)
         order = await self._rank(space, added.laid_over(search.hits), search.start)
         return await self._database.read(
             explaining.compare,
@@ -232,8 +231,9 @@ class Searcher:
             backlog.lag,
             degraded,
             near.model,
+            near.vector,
         )
-        return _Search(answer, start, merged, near.vector, words)
+        return _Search(answer, start, merged, words)
 
     async def _look(self, space: Space, request: FindRequest, index_id: str) -> _Snapshot:
         """Reads the snapshot before the index is queried: what the watermark covers is in the index from then on."""

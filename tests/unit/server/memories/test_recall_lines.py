@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runekeep_server.memories.recall_lines import MAX_LINE_CHARACTERS, MAX_LINES, Item, LineScores, split_lines
+from runekeep_schemas.recall_lines import MAX_LINE_CHARACTERS, MAX_LINES, split_lines
+from runekeep_server.memories.recall_lines import Item, LineScores
 
 
 def test_lines_come_without_markdown_and_each_once() -> None:

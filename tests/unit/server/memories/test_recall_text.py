@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runekeep_schemas.recall_budget import Level, Shown
+from runekeep_schemas.recall_lines import lines_of_memory
 from runekeep_schemas.recall_tokens import count, weigh
 from runekeep_server.memories import recall_candidates, recall_text
 from runekeep_server.memories.recall_text import GAP, HEADINGS, MEMORIES, QUOTE, SAID, EntryText, whole
@@ -45,7 +46,8 @@ def of_passage(passage: Passage) -> dict[Level, str]:
 
 
 def memory_text(memory: Memory, most: int) -> EntryText:
-    return recall_text.of_memory(3, memory, recall_text.lines_of_memory(memory), most)
+    lines = lines_of_memory(memory.abstract, memory.content, memory.overview)
+    return recall_text.of_memory(3, memory, lines, most)
 
 
 def passage_text(passage: Passage, most: int) -> EntryText:
