@@ -38,7 +38,7 @@ async def is_first(caller: Caller, line: str) -> None:
 
 
 async def first_line(caller: Caller) -> str:
-    found = await recall(caller, "Is there a bicycle at home?", kinds=[1], token_budget=40)
+    found = await recall(caller, "Is there a bicycle at home?", kinds=[1], token_budget=22)
     return found.entries[0].text.splitlines()[-1] if found.entries else ""
 
 

@@ -1,4 +1,5 @@
-"""Adds the vectors of the lines of memories.
+"""Adds the vectors of the lines of memories. They are in the rows of the memories, so they are erased, superseded and
+dropped with them.
 
 It only adds columns and an index, so servers of the release before may run while it is applied.
 """
