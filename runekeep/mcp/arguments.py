@@ -88,10 +88,10 @@ def _expected(schema: Schema, root: Schema) -> str:
     if "enum" in schema:
         return f"one of {', '.join(map(json.dumps, schema['enum']))}"
     if "anyOf" in schema:
-        words = [_expected(one, root) for one in schema["anyOf"]]
+        kinds = [_expected(one, root) for one in schema["anyOf"]]
         # An integer is a number.
-        words = [word for word in words if word != "an integer" or "a number" not in words]
-        return f"{', '.join(words[:-1])} or {words[-1]}"
+        kinds = [kind for kind in kinds if kind != "an integer" or "a number" not in kinds]
+        return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
     words = _TYPES.get(schema.get("type", ""), "another value")
     if "items" in schema:
         return f"{words} whose items are each {_expected(schema['items'], root)}"
