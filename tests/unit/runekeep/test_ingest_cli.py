@@ -82,7 +82,7 @@ def test_a_message_that_differs_from_what_was_ingested_stays_and_is_counted(full
     added = session_service_pb2.AddMessagesResponse()
 
     def script() -> None:
-        full._steps["AddMessages"].clear()
+        full.steps["AddMessages"].clear()
         full.script("AddMessages", conflict, added, conflict, added)
 
     script()
@@ -96,8 +96,8 @@ def test_a_message_that_differs_from_what_was_ingested_stays_and_is_counted(full
 
 
 def test_ingest_waits_where_too_many_commits_are_open(full: ServerDouble, tmp_path: Path) -> None:
-    answer = full._steps["CommitSession"][0]
-    full._steps["CommitSession"].clear()
+    answer = full.steps["CommitSession"][0]
+    full.steps["CommitSession"].clear()
     full.script("CommitSession", Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "COMMIT_BACKLOG_FULL"), answer)
     run(full, "ingest", str(chat_file(tmp_path)), "--no-wait")
     assert len(full.requests("CommitSession")) == 3
@@ -105,14 +105,14 @@ def test_ingest_waits_where_too_many_commits_are_open(full: ServerDouble, tmp_pa
 
 
 def test_ingest_of_a_failed_commit_ends_with_1(full: ServerDouble, tmp_path: Path) -> None:
-    full._steps["WatchTask"].clear()
+    full.steps["WatchTask"].clear()
     full.script("WatchTask", watch(4))
     result = run(full, "ingest", str(chat_file(tmp_path)), status=1)
     assert "failed" in result.stdout
 
 
 def test_ingest_tells_how_a_commit_failed(full: ServerDouble, tmp_path: Path) -> None:
-    full._steps["WatchTask"].clear()
+    full.steps["WatchTask"].clear()
     full.script("WatchTask", [task_service_pb2.WatchTaskResponse(ended=failed())])
     result = run(full, "ingest", str(chat_file(tmp_path)), "--json", status=1)
     told = json.loads(result.stdout)
