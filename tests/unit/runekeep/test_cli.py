@@ -241,6 +241,8 @@ def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDo
     [
         ["memory", "find", "x", "--kind", "thing"],
         ["memory", "ls", "--as-of", "yesterday"],
+        ["memory", "ls", "--as-of", str(2**63)],
+        ["history", "diff", "1", "9" * 5000],
         ["memory", "read", PROFILE, "--characters", "3-5"],
         ["memory", "read", PROFILE, "--characters", "3", "--limit", "1"],
         ["task", "show"],
