@@ -17,12 +17,13 @@ from runekeep_storage.erasure.deletion import DeletedUser, delete_session, delet
 from runekeep_storage.errors import LeaseLost, NotFound, RequestReused
 from runekeep_storage.index.base import IndexPoint, VectorIndex
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, passages, rows
+from runekeep_storage.indexing import passages, rows
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.jobs import claiming, jobs, repairs, tasks
 from runekeep_storage.memories import apply, memories
 from runekeep_storage.records import Session
+from runekeep_storage.relay import backfill
 from runekeep_storage.sessions import sessions
 from runekeep_storage.spaces import pending_deletions
 from runekeep_storage.tables import SLICE

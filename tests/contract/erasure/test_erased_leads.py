@@ -7,10 +7,11 @@ from runekeep_storage.database import Tx
 from runekeep_storage.embedders.vectors import cosine
 from runekeep_storage.erasure import messages as erased_messages
 from runekeep_storage.erasure import receipts
-from runekeep_storage.indexing import backfill, rows, stale_points
+from runekeep_storage.indexing import rows, stale_points
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.stale_points import again
 from runekeep_storage.jobs import jobs
+from runekeep_storage.relay import backfill
 from runekeep_storage.sessions import sessions
 from tests.doubles.word_embedder import WordEmbedder, vector
 from tests.support.appending import add_messages

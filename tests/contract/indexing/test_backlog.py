@@ -11,9 +11,10 @@ import pytest
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.erasure import purge
-from runekeep_storage.indexing import backfill, outbox, passages
+from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.memories import memories
+from runekeep_storage.relay import backfill
 from tests.support.storage.databases import ANN, CAT, SECOND, NewStore
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 

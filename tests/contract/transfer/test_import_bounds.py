@@ -18,8 +18,9 @@ from runekeep_server.spaces.importing import Imports
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database, Space
 from runekeep_storage.errors import ImportLost
-from runekeep_storage.indexing import backfill, passages
+from runekeep_storage.indexing import passages
 from runekeep_storage.indexing.outbox import FIRST
+from runekeep_storage.relay import backfill
 from runekeep_storage.transfer import exporting, importing
 from runekeep_storage.transfer.exporting import Spool
 from runekeep_storage.transfer.exports.archive import ArchiveError

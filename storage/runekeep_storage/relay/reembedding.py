@@ -17,14 +17,15 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.indexing import backfill, change_statements, embedder_change, outbox, rows
-from runekeep_storage.indexing.account_vectors import AccountVectors
+from runekeep_storage.indexing import change_statements, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import Missing, Position, known_types
 from runekeep_storage.indexing.embedder_change import BEFORE_ALL, ENDED, LEASE_US, Change, ChangeState, Place
-from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.statements import NEXT_OF_NEW, NEXT_OF_OLD
+from runekeep_storage.relay import backfill
+from runekeep_storage.relay.account_vectors import AccountVectors
+from runekeep_storage.relay.backfill import Missing, Position, known_types
+from runekeep_storage.relay.passage_relay import Turns
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.tables import BY_NAME
 

@@ -16,14 +16,15 @@ from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable
-from runekeep_storage.indexing import backfill, passages, traces
-from runekeep_storage.indexing.account_vectors import AccountVectors
+from runekeep_storage.indexing import passages, traces
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import Missing
 from runekeep_storage.indexing.outbox import FIRST, Name
 from runekeep_storage.indexing.rows import passage_point_of
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Archive, Message
+from runekeep_storage.relay import backfill
+from runekeep_storage.relay.account_vectors import AccountVectors
+from runekeep_storage.relay.backfill import Missing
 from runekeep_storage.sessions import image_descriptions, sessions
 
 SPACES = 16

@@ -10,11 +10,12 @@ import pytest
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.endpoints import outage
-from runekeep_storage.indexing import account_vectors, backfill, embedder_change, passage_relay, reembedding
-from runekeep_storage.indexing.backfill import Missing
-from runekeep_storage.indexing.reembedding import SPACES
-from runekeep_storage.indexing.relay import EMBEDDER
-from tests.contract.indexing.test_embedder_change import (
+from runekeep_storage.indexing import embedder_change
+from runekeep_storage.relay import account_vectors, backfill, passage_relay, reembedding
+from runekeep_storage.relay.backfill import Missing
+from runekeep_storage.relay.reembedding import SPACES
+from runekeep_storage.relay.relay import EMBEDDER
+from tests.contract.relay.test_embedder_change import (
     TARGET,
     Server,
     change,

@@ -14,14 +14,15 @@ from runekeep_storage.embedders import Embedder
 from runekeep_storage.embedders.vectors import from_bytes, to_bytes
 from runekeep_storage.index.base import SPARSE_ONLY, VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, embedder_change, reembedding
+from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
-from runekeep_storage.indexing.rebuild import write_all
-from runekeep_storage.indexing.reembedding import Reembedder
-from runekeep_storage.indexing.relay import EMBEDDER, MEMORIES, Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.relay import backfill, reembedding
+from runekeep_storage.relay.backfill import known_types
+from runekeep_storage.relay.rebuild import write_all
+from runekeep_storage.relay.reembedding import Reembedder
+from runekeep_storage.relay.relay import EMBEDDER, MEMORIES, Relay
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.searcher import FindAnswer, FindRequest, Searcher
 from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector

@@ -12,8 +12,8 @@ import structlog
 from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
-from runekeep_storage.indexing import backfill
-from runekeep_storage.indexing.backfill import Missing
+from runekeep_storage.relay import backfill
+from runekeep_storage.relay.backfill import Missing
 
 MAX_EMBED_SECONDS: Final = 60.0
 """How long one call of the embedder may take."""

@@ -15,9 +15,10 @@ from runekeep_storage.drivers.postgres.driver import PostgresDatabase
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import PointKind
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, outbox, passages
+from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.jobs import jobs
+from runekeep_storage.relay import backfill
 from runekeep_storage.search import backlog
 from runekeep_storage.spaces import spaces
 from tests.doubles.word_embedder import WordEmbedder, vector
