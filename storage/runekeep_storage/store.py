@@ -36,7 +36,7 @@ from runekeep_storage.index.base import (
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
-from runekeep_storage.relay.backfill import known_types
+from runekeep_storage.relay.missing_vectors import known_types
 from runekeep_storage.relay.rebuild import Progress, write_all
 from runekeep_storage.relay.reembedding import Reembedder
 from runekeep_storage.relay.relay import Relay

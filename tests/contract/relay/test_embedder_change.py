@@ -18,8 +18,8 @@ from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
-from runekeep_storage.relay import backfill, reembedding
-from runekeep_storage.relay.backfill import known_types
+from runekeep_storage.relay import missing_vectors, reembedding
+from runekeep_storage.relay.missing_vectors import known_types
 from runekeep_storage.relay.rebuild import write_all
 from runekeep_storage.relay.reembedding import Reembedder
 from runekeep_storage.relay.relay import EMBEDDER, MEMORIES, Relay
@@ -446,7 +446,7 @@ async def test_the_index_is_rebuilt_during_a_change(search: Search) -> None:
 async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = backfill.fill
+    real = missing_vectors.fill
 
     async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
         if space == ANN:
@@ -457,11 +457,11 @@ async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
         await remember(search, space, "tea", "likes green tea")
     async with running(search) as one:
         await complete(one, BOB, "likes green tea")
-        monkeypatch.setattr(backfill, "fill", fill)
+        monkeypatch.setattr(missing_vectors, "fill", fill)
         await start(search)
         await searched_by(search, TARGET.model, BOB)
         assert await models(search, ANN) == [WordEmbedder.model]
-        monkeypatch.setattr(backfill, "fill", real)
+        monkeypatch.setattr(missing_vectors, "fill", real)
         await searched_by(search, TARGET.model, ANN)
 
 

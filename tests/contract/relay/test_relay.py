@@ -18,7 +18,7 @@ from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.points import passage_point
-from runekeep_storage.relay import backfill, passage_relay
+from runekeep_storage.relay import missing_vectors, passage_relay
 from runekeep_storage.search import backlog
 from runekeep_storage.spaces import spaces
 from tests.support.storage.databases import (
@@ -260,14 +260,14 @@ async def test_vectors_that_the_store_refuses_of_one_space_keep_nobody_else_wait
     others = [space for space in (ANN, BOB, CAT) if space != refused]
     for space in (ANN, BOB, CAT):
         await revise(search.database, space, space.user, wordless(write(space, "tea", 0, 1, "tea")))
-    real = backfill.fill
+    real = missing_vectors.fill
 
     async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
         if space == refused:
             raise error
         await real(tx, space, *args, **options)
 
-    monkeypatch.setattr(backfill, "fill", fill)
+    monkeypatch.setattr(missing_vectors, "fill", fill)
     search.relay.start()
     await search.caught_up(ANN, BOB, CAT)
 

@@ -17,7 +17,7 @@ from runekeep_storage.indexing import outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Memory, MemoryWrite, Passage
-from runekeep_storage.relay import backfill
+from runekeep_storage.relay import missing_vectors
 from runekeep_storage.relay.relay import Relay
 from runekeep_storage.search import backlog
 from runekeep_storage.search.requests import FindAnswer, FindRequest
@@ -64,7 +64,7 @@ class Search:
         embedders = SpaceEmbedders(database, attachment, embedder)
         relay = Relay(database, attachment, embedders, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
         finder = Searcher(
-            database, attachment, embedders, Ranking(candidates=20), relay.hurry, backfill.known_types(registry)
+            database, attachment, embedders, Ranking(candidates=20), relay.hurry, missing_vectors.known_types(registry)
         )
         return cls(database, index, attachment, embedder, embedders, relay, finder, registry)
 
