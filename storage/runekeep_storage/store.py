@@ -35,11 +35,11 @@ from runekeep_storage.index.base import (
 )
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import known_types
-from runekeep_storage.indexing.rebuild import Progress, write_all
-from runekeep_storage.indexing.reembedding import Reembedder
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.relay.missing_vectors import known_types
+from runekeep_storage.relay.rebuild import Progress, write_all
+from runekeep_storage.relay.reembedding import Reembedder
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.rerankers import RerankOptions, open_rerankers
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.relevance import Calibration

@@ -19,8 +19,8 @@ from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexMismatch, IndexUnavailable
 from runekeep_storage.indexing import outbox
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.reconcile import compare
-from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.relay.reconcile import compare
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.spaces import pending_deletions
 
 LOOK_SECONDS = 60.0

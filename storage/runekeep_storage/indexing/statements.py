@@ -243,7 +243,7 @@ NEXT_SPACE_OF_NEW_PASSAGES = _next_space("passages", NEXT_OF_NEW, "session_id", 
 
 def of_known_type(place: int) -> str:
     """Returns a condition to append: memories of one of the types in the parameter at `place`, see
-    `backfill.known_types`."""
+    `missing_vectors.known_types`."""
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 

@@ -8,7 +8,7 @@ remember it. Appends, commits and changes of the rules set it, see `runekeep_sto
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runekeep_schemas.auto_commit import SECOND, AutoCommit
+from runekeep_schemas.auto_commit_rules import SECOND, AutoCommit
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import BacklogFull
 from runekeep_storage.sessions import commits, statements

@@ -10,7 +10,7 @@ from runekeep_schemas.memory_types.model import Field, FieldType, MemoryType
 from runekeep_server.wire.memories import memory_type
 from tests.support.pages import DOCS, first_cells, section
 from tests.support.worker import write
-from tests.unit.extractor.test_compose import composed
+from tests.unit.extractor.pipeline.test_compose import composed
 
 
 @pytest.mark.parametrize("op", MERGE_RULES)

@@ -1,5 +1,5 @@
 """Brings the index up to date with the store: the outbox in revision order, then the watermark;
-`runekeep_storage.indexing.passage_relay` adds passages and late vectors.
+`runekeep_storage.relay.passage_relay` adds passages and late vectors.
 
 Every step may be repeated: points are immutable and named by their rows. If a server dies at any point, the relay of
 any server resumes its work. The index may be away, even at the start: it is opened as soon as it is there, and what it
@@ -25,12 +25,12 @@ from runekeep_storage.index.base import IndexMismatch, IndexPoint, IndexUnavaila
 from runekeep_storage.indexing import outbox, rows, statements, traces
 from runekeep_storage.indexing.attachment import Attachment
 from runekeep_storage.indexing.embedder_change import Models
-from runekeep_storage.indexing.passage_relay import PassageRelay
-from runekeep_storage.indexing.rebuild import write_space
-from runekeep_storage.indexing.reconcile import compare
-from runekeep_storage.indexing.reembedding import Reembedder
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.stale_points import delete, find_stale
+from runekeep_storage.relay.passage_relay import PassageRelay
+from runekeep_storage.relay.rebuild import write_space
+from runekeep_storage.relay.reconcile import compare
+from runekeep_storage.relay.reembedding import Reembedder
 from runekeep_storage.spaces import watermarks
 
 MEMORIES, PASSAGES, UPKEEP, EMBEDDER = "memories", "passages", "upkeep", "embedder"

@@ -4,17 +4,17 @@ its words before the embedder has finished."""
 import asyncio
 
 from runekeep_storage.database import Space
-from runekeep_storage.indexing import backfill, passage_relay
 from runekeep_storage.indexing.passages import SLICE
+from runekeep_storage.relay import missing_vectors, passage_relay
 from runekeep_storage.search import backlog as search_backlog
 from runekeep_storage.sessions import sessions
-from tests.contract.indexing.test_relays import pair  # noqa: F401  # a fixture
+from tests.contract.relay.test_relays import pair  # noqa: F401  # a fixture
 from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, CAT, ON_SQLITE, commit, revise, talk, text
 from tests.support.storage.search import Search, nothing_waits, said, wordless, write
 
 LARGE = passage_relay.LARGE_ARCHIVE + 250
-TURN = backfill.MAX_VECTORS + SLICE
+TURN = missing_vectors.MAX_VECTORS + SLICE
 """Most texts of one user that are embedded in one turn."""
 
 

@@ -15,11 +15,11 @@ from runekeep_server.apply import telemetry
 from runekeep_server.apply.applier import Applier
 from runekeep_server.apply.output import Output, Unusable
 from runekeep_server.apply.repair import NeedsRepair
-from runekeep_server.extraction.attempt_records import AttemptRecorder
-from runekeep_server.extraction.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy, class_name
-from runekeep_server.extraction.leases import held_space, wire_lease
-from runekeep_server.extraction.output_buffers import OutputBuffer
-from runekeep_server.extraction.verdict_messages import job_cancelled, lease_lost, not_applied, store_unavailable
+from runekeep_server.leases.attempt_records import AttemptRecorder
+from runekeep_server.leases.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy, class_name
+from runekeep_server.leases.lease_table import held_space, wire_lease
+from runekeep_server.leases.output_buffers import OutputBuffer
+from runekeep_server.leases.verdict_messages import job_cancelled, lease_lost, not_applied, store_unavailable
 from runekeep_server.protocol.answer_sizes import MAX_PAGE_BYTES
 from runekeep_server.protocol.truncation import shorten
 from runekeep_server.wire.tasks import commit_outcome, left_out, usage_json
@@ -28,7 +28,7 @@ from runekeep_storage.drivers.common import fair_turns
 from runekeep_storage.errors import LeaseLost, NotFound, StoreUnavailable, VersionConflict
 from runekeep_storage.jobs import extraction_records, jobs, tasks
 from runekeep_storage.jobs.extraction_records import AttemptRecord
-from runekeep_storage.jobs.leases import may_use
+from runekeep_storage.jobs.lease_holders import may_use
 from runekeep_storage.memories import apply as storage_apply
 from runekeep_storage.memories.apply import Applied
 from runekeep_storage.records import Job, LeaseId

@@ -5,18 +5,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.outbox import Outbox
-from runekeep_server.extraction.output_buffers import OutputBuffer
 from runekeep_server.identity import Worker
+from runekeep_server.leases.outbox import Outbox
+from runekeep_server.leases.output_buffers import OutputBuffer
 from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.jobs import jobs
-from runekeep_storage.jobs.leases import digest_of
+from runekeep_storage.jobs.lease_holders import digest_of
 from runekeep_storage.records import LeaseId
 
 
 def lease_of(lease: pb.Lease, worker: Worker) -> LeaseId:
-    """Returns the lease as `worker` presents it. `runekeep_storage.jobs.leases` decides whether the worker may use
-    it."""
+    """Returns the lease as `worker` presents it. `runekeep_storage.jobs.lease_holders` decides whether the worker may
+    use it."""
     return LeaseId(lease.job_id, lease.fencing_token, worker.actor, digest_of(lease.secret), lease.secret)
 
 

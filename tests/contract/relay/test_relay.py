@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-import runekeep_storage.indexing.passage_relay
-import runekeep_storage.indexing.relay
+import runekeep_storage.relay.passage_relay
+import runekeep_storage.relay.relay
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, outbox, passage_relay, passages
+from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.points import passage_point
+from runekeep_storage.relay import missing_vectors, passage_relay
 from runekeep_storage.search import backlog
 from runekeep_storage.spaces import spaces
 from tests.support.storage.databases import (
@@ -259,14 +260,14 @@ async def test_vectors_that_the_store_refuses_of_one_space_keep_nobody_else_wait
     others = [space for space in (ANN, BOB, CAT) if space != refused]
     for space in (ANN, BOB, CAT):
         await revise(search.database, space, space.user, wordless(write(space, "tea", 0, 1, "tea")))
-    real = backfill.fill
+    real = missing_vectors.fill
 
     async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
         if space == refused:
             raise error
         await real(tx, space, *args, **options)
 
-    monkeypatch.setattr(backfill, "fill", fill)
+    monkeypatch.setattr(missing_vectors, "fill", fill)
     search.relay.start()
     await search.caught_up(ANN, BOB, CAT)
 
@@ -311,7 +312,7 @@ async def test_a_space_that_the_index_refuses_keeps_nobody_else_waiting(
 ) -> None:
     """What was sent before it is marked, and those behind it get their turn, whether it is the first of them, in the
     middle or the last; so it is with passages and with vectors that come late."""
-    monkeypatch.setattr(runekeep_storage.indexing.relay, "SPACES", 2)
+    monkeypatch.setattr(runekeep_storage.relay.relay, "SPACES", 2)
     index = Refusing(search, refused, monkeypatch)
     others = [space for space in (ANN, BOB, CAT) if space != refused]
     for space in (ANN, BOB, CAT):
@@ -428,7 +429,7 @@ async def test_archives_are_not_walked_in_the_same_order_by_all(
     for number in range(5):
         await talk(search.database, ANN, f"s{number}", f"kettle {number}")
         await commit(search.database, ANN, f"s{number}", f"t{number}")
-    monkeypatch.setattr(runekeep_storage.indexing.passage_relay.random, "shuffle", list.reverse)
+    monkeypatch.setattr(runekeep_storage.relay.passage_relay.random, "shuffle", list.reverse)
 
     search.relay.start()
     await search.caught_up(ANN)

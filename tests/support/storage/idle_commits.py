@@ -1,6 +1,6 @@
 """What tests of automatic commits say and look at."""
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.records import Message
 from runekeep_storage.sessions import archives, sessions

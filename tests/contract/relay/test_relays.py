@@ -15,9 +15,10 @@ from runekeep_storage.drivers.postgres.driver import PostgresDatabase
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import PointKind
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, outbox, passages
+from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.jobs import jobs
+from runekeep_storage.relay import missing_vectors
 from runekeep_storage.search import backlog
 from runekeep_storage.spaces import spaces
 from tests.doubles.word_embedder import WordEmbedder, vector
@@ -205,7 +206,7 @@ async def test_a_vector_that_comes_late_is_of_the_row_that_it_was_made_for(
     first.relay.start()
     await first.caught_up(ANN)
     await first.relay.stop()
-    missing = await first.database.read(backfill.missing, ANN, first.registry, 10)
+    missing = await first.database.read(missing_vectors.missing, ANN, first.registry, 10)
     assert {row.table for row in missing} == {"memories", "passages"}
     await revise(first.database, ANN, "t3", write(ANN, "tea", 1, 2, "black tea"))
     await first.database.write(delete_session, ANN, "s", "")
@@ -215,7 +216,7 @@ async def test_a_vector_that_comes_late_is_of_the_row_that_it_was_made_for(
     await first.until(lambda: nothing_waits(first))
 
     filled = [(row, vector(row.text)) for row in missing]
-    await first.database.write(backfill.fill, ANN, filled, WordEmbedder.model)
+    await first.database.write(missing_vectors.fill, ANN, filled, WordEmbedder.model)
 
     first.relay.wake()
     await first.until(lambda: nothing_waits(first))

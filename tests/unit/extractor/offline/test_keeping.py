@@ -11,7 +11,7 @@ from runekeep_extractor.offline import OfflineEngine
 from tests.doubles.fixed_job import FixedJob, message
 from tests.unit.extractor.embedding_job import Space
 
-CHECKOUT = Path(__file__).parents[3]
+CHECKOUT = Path(__file__).parents[4]
 
 
 async def told(*commits: str) -> tuple[Space, list[list[str]]]:

@@ -4,9 +4,9 @@ import pytest
 
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import StoreUnavailable
-from runekeep_storage.indexing import rebuild
 from runekeep_storage.indexing.embedder_change import Models
-from runekeep_storage.indexing.rebuild import write_space
+from runekeep_storage.relay import rebuild
+from runekeep_storage.relay.rebuild import write_space
 from tests.doubles.word_embedder import WordEmbedder, vector
 from tests.support.storage.databases import ANN, BOB, revise
 from tests.support.storage.deletions import fill

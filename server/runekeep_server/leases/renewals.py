@@ -8,7 +8,7 @@ from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import task_service_pb2
-from runekeep_server.extraction.leases import LeaseTable, held_space, lease_state
+from runekeep_server.leases.lease_table import LeaseTable, held_space, lease_state
 from runekeep_server.tasks.watchers import Watchers
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost

@@ -17,14 +17,15 @@ import structlog
 from runekeep_common import failpoints
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
-from runekeep_storage.indexing import backfill, change_statements, embedder_change, outbox, rows
-from runekeep_storage.indexing.account_vectors import AccountVectors
+from runekeep_storage.indexing import change_statements, embedder_change, outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import Missing, Position, known_types
 from runekeep_storage.indexing.embedder_change import BEFORE_ALL, ENDED, LEASE_US, Change, ChangeState, Place
-from runekeep_storage.indexing.passage_relay import Turns
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.indexing.statements import NEXT_OF_NEW, NEXT_OF_OLD
+from runekeep_storage.relay import missing_vectors
+from runekeep_storage.relay.account_vectors import AccountVectors
+from runekeep_storage.relay.missing_vectors import Missing, Position, known_types
+from runekeep_storage.relay.passage_relay import Turns
 from runekeep_storage.spaces import watermarks
 from runekeep_storage.tables import BY_NAME
 
@@ -82,7 +83,7 @@ class Reembedder:
         self._registry = registry
         self._types = known_types(registry)
         self._holder = uuid4().hex
-        self._new_turns = Turns(database, backfill.waiting_for_next)
+        self._new_turns = Turns(database, missing_vectors.waiting_for_next)
         self._work = _Work(0)
         self._renew_at = 0.0
         self._vectors = AccountVectors(database, "reembedding_waits", self._end_attempt, is_next=True)
@@ -208,7 +209,7 @@ class Reembedder:
             if space.account in left_alone or room <= 0:
                 work.waiting.append(space)
                 continue
-            after = work.positions.get(space, backfill.START)
+            after = work.positions.get(space, missing_vectors.START)
             some = await self._missing(space, room, NEXT_OF_OLD, after)
             if some:
                 work.positions[space] = _behind(after, some)
@@ -220,8 +221,10 @@ class Reembedder:
                 walked.append(space)
         return missing, walked
 
-    async def _missing(self, space: Space, limit: int, lacking: str, after: Position = backfill.START) -> list[Missing]:
-        return await self._database.read(backfill.missing, space, self._registry, limit, lacking, after)
+    async def _missing(
+        self, space: Space, limit: int, lacking: str, after: Position = missing_vectors.START
+    ) -> list[Missing]:
+        return await self._database.read(missing_vectors.missing, space, self._registry, limit, lacking, after)
 
     async def _refill(self, change: Change, left_alone: set[str]) -> None:
         work = self._work

@@ -14,14 +14,15 @@ from runekeep_storage.embedders import Embedder
 from runekeep_storage.embedders.vectors import from_bytes, to_bytes
 from runekeep_storage.index.base import SPARSE_ONLY, VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, embedder_change, reembedding
+from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import known_types
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
-from runekeep_storage.indexing.rebuild import write_all
-from runekeep_storage.indexing.reembedding import Reembedder
-from runekeep_storage.indexing.relay import EMBEDDER, MEMORIES, Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.relay import missing_vectors, reembedding
+from runekeep_storage.relay.missing_vectors import known_types
+from runekeep_storage.relay.rebuild import write_all
+from runekeep_storage.relay.reembedding import Reembedder
+from runekeep_storage.relay.relay import EMBEDDER, MEMORIES, Relay
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.searcher import FindAnswer, FindRequest, Searcher
 from tests.doubles.word_embedder import DIMENSION, WordEmbedder, vector
@@ -445,7 +446,7 @@ async def test_the_index_is_rebuilt_during_a_change(search: Search) -> None:
 async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = backfill.fill
+    real = missing_vectors.fill
 
     async def fill(tx: Tx, space: Space, *args: Any, **options: Any) -> None:
         if space == ANN:
@@ -456,11 +457,11 @@ async def test_a_space_whose_rows_cannot_be_written_holds_up_no_other(
         await remember(search, space, "tea", "likes green tea")
     async with running(search) as one:
         await complete(one, BOB, "likes green tea")
-        monkeypatch.setattr(backfill, "fill", fill)
+        monkeypatch.setattr(missing_vectors, "fill", fill)
         await start(search)
         await searched_by(search, TARGET.model, BOB)
         assert await models(search, ANN) == [WordEmbedder.model]
-        monkeypatch.setattr(backfill, "fill", real)
+        monkeypatch.setattr(missing_vectors, "fill", real)
         await searched_by(search, TARGET.model, ANN)
 
 

@@ -12,8 +12,8 @@ import structlog
 from runekeep_storage.database import Space, SpaceDatabase
 from runekeep_storage.embedders import Embedder, EmbedderUnavailable
 from runekeep_storage.endpoints.outage import Outage
-from runekeep_storage.indexing import backfill
-from runekeep_storage.indexing.backfill import Missing
+from runekeep_storage.relay import missing_vectors
+from runekeep_storage.relay.missing_vectors import Missing
 
 MAX_EMBED_SECONDS: Final = 60.0
 """How long one call of the embedder may take."""
@@ -168,4 +168,4 @@ class AccountVectors:
         if vectors is None:
             return None
         filled = zip(rows, vectors, strict=True)
-        return await backfill.write_vectors(self._database, filled, embedder.model, is_next=self._is_next)
+        return await missing_vectors.write_vectors(self._database, filled, embedder.model, is_next=self._is_next)

@@ -16,14 +16,15 @@ from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.embedders import Embedder
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexPoint, IndexUnavailable
-from runekeep_storage.indexing import backfill, passages, traces
-from runekeep_storage.indexing.account_vectors import AccountVectors
+from runekeep_storage.indexing import passages, traces
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import Missing
 from runekeep_storage.indexing.outbox import FIRST, Name
 from runekeep_storage.indexing.rows import passage_point_of
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Archive, Message
+from runekeep_storage.relay import missing_vectors
+from runekeep_storage.relay.account_vectors import AccountVectors
+from runekeep_storage.relay.missing_vectors import Missing
 from runekeep_storage.sessions import image_descriptions, sessions
 
 SPACES = 16
@@ -74,7 +75,7 @@ class PassageRelay:
         )
         """By model: a change of the embedder uses two, and one may fail while the other answers."""
         self._passage_turns = Turns(database, passages.waiting_spaces)
-        self._vector_turns = Turns(database, backfill.waiting_spaces)
+        self._vector_turns = Turns(database, missing_vectors.waiting_spaces)
         self._has_found = False
         """Whether the current walk over spaces without vectors has found any that are not left alone."""
         self._next_walk_at = 0.0
@@ -240,7 +241,7 @@ class PassageRelay:
             account = spaces[0].account
             room = vectors.room(account, missing, embedder.bulk_texts)
             if account not in left_alone and room > 0:
-                missing += await self._database.read(backfill.missing, spaces[0], self._registry, room)
+                missing += await self._database.read(missing_vectors.missing, spaces[0], self._registry, room)
         self._has_found = self._has_found or bool(missing)
         may_go_on = await vectors.make(embedder, missing)
         if not turns.has_more:

@@ -10,11 +10,12 @@ import pytest
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.embedders import EmbedderUnavailable
 from runekeep_storage.endpoints import outage
-from runekeep_storage.indexing import account_vectors, backfill, embedder_change, passage_relay, reembedding
-from runekeep_storage.indexing.backfill import Missing
-from runekeep_storage.indexing.reembedding import SPACES
-from runekeep_storage.indexing.relay import EMBEDDER
-from tests.contract.indexing.test_embedder_change import (
+from runekeep_storage.indexing import embedder_change
+from runekeep_storage.relay import account_vectors, missing_vectors, passage_relay, reembedding
+from runekeep_storage.relay.missing_vectors import Missing
+from runekeep_storage.relay.reembedding import SPACES
+from runekeep_storage.relay.relay import EMBEDDER
+from tests.contract.relay.test_embedder_change import (
     TARGET,
     Server,
     change,
@@ -189,13 +190,13 @@ async def test_accounts_whose_endpoint_is_away_are_left_out_until_their_pause_en
     endpoints = Endpoints(search.embedder, monkeypatch)
     endpoints.away.add("aaa")
     read: list[Space] = []
-    missing = backfill.missing
+    missing = missing_vectors.missing
 
     async def counted(tx: Tx, space: Space, *args: Any) -> list[Missing]:
         read.append(space)
         return await missing(tx, space, *args)
 
-    monkeypatch.setattr(backfill, "missing", counted)
+    monkeypatch.setattr(missing_vectors, "missing", counted)
     search.relay.start()
 
     async def has_vector(name: str) -> bool:

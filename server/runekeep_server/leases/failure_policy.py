@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.part_watch import PartWatch
-from runekeep_server.extraction.worker_records import LossPolicy
+from runekeep_server.leases.part_watch import PartWatch
+from runekeep_server.leases.worker_records import LossPolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.jobs import asks, claiming, extraction_records, jobs, tasks

@@ -20,9 +20,9 @@ from runekeep_storage.index.base import IndexPoint, IndexUnavailable, PointKind
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing import outbox
 from runekeep_storage.indexing.embedder_change import Models
-from runekeep_storage.indexing.rebuild import write_space
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
+from runekeep_storage.relay.rebuild import write_space
 from runekeep_storage.search import backlog, searcher
 from runekeep_storage.search.requests import FindAnswer, FindRequest
 from runekeep_storage.spaces import spaces, watermarks
@@ -233,7 +233,7 @@ async def test_a_space_that_is_searched_is_written_first(search: Search, monkeyp
         written.append(arguments[3])
         await write_space(*arguments)
 
-    monkeypatch.setattr("runekeep_storage.indexing.relay.write_space", noted)
+    monkeypatch.setattr("runekeep_storage.relay.relay.write_space", noted)
     for space in names[3:6]:
         await search.find(space, "tea")
     search.relay.start()

@@ -14,8 +14,8 @@ from runekeep_storage.index.base import IndexUnavailable, PointKind
 from runekeep_storage.indexing import outbox, passages, rows
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
-from runekeep_storage.indexing.reconcile import Compared, compare
 from runekeep_storage.jobs import jobs
+from runekeep_storage.relay.reconcile import Compared, compare
 from runekeep_storage.spaces import watermarks
 from tests.doubles.word_embedder import WordEmbedder
 from tests.support.storage.databases import ANN, BOB, Clock, commit, revise, talk
@@ -72,8 +72,8 @@ async def test_orphans_go_and_missing_points_come_back(search: Search) -> None:
 
 
 async def test_more_than_a_page_of_each(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runekeep_storage.indexing.reconcile.PAGE", 2)
-    monkeypatch.setattr("runekeep_storage.indexing.reconcile.WRITES", 2)
+    monkeypatch.setattr("runekeep_storage.relay.reconcile.PAGE", 2)
+    monkeypatch.setattr("runekeep_storage.relay.reconcile.WRITES", 2)
     search.relay.start()
     await revise(search.database, ANN, "t1", *(write(ANN, f"m{number}", 0, 1, f"tea {number}") for number in range(5)))
     await said_and_indexed(search, ANN, "s", *(f"kettle {number}" for number in range(5)))
