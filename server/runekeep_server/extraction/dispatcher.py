@@ -13,7 +13,7 @@ from runekeep_server.apply import telemetry
 from runekeep_server.extraction.assignments import build_assignment
 from runekeep_server.extraction.connection import Connection
 from runekeep_server.extraction.connections import Connections
-from runekeep_server.extraction.rotation import Rotation
+from runekeep_server.extraction.worker_rotation import Rotation
 from runekeep_server.leases.failure_policy import claim
 from runekeep_server.leases.lease_table import LeaseRecord, LeaseTable
 from runekeep_server.leases.verdicts import Verdicts

@@ -33,10 +33,10 @@ async def broken_later(*arguments, **options):
     [
         ("runekeep_extractor.offline.engine.calls_of", "tool_calls", False),
         ("runekeep_extractor.offline.engine.confirmed_by_turns", "evidence_of_turns", False),
-        ("runekeep_extractor.offline.memories._correct", "corrections", False),
-        ("runekeep_extractor.offline.memories._without_repeats", "repeats", False),
-        ("runekeep_extractor.offline.memories.Known.look_up", "known", True),
-        ("runekeep_extractor.offline.memories._read_profiles", "profiles", True),
+        ("runekeep_extractor.offline.memory_changes._correct", "corrections", False),
+        ("runekeep_extractor.offline.memory_changes._without_repeats", "repeats", False),
+        ("runekeep_extractor.offline.memory_changes.Known.look_up", "known", True),
+        ("runekeep_extractor.offline.memory_changes._read_profiles", "profiles", True),
     ],
 )
 async def test_the_rest_of_the_commit_is_kept(place, rule, later, monkeypatch):
@@ -54,7 +54,7 @@ async def test_the_rest_of_the_commit_is_kept(place, rule, later, monkeypatch):
     ("place", "rule"),
     [
         ("runekeep_extractor.offline.engine.classify", "classify"),
-        ("runekeep_extractor.offline.memories._type_of", "memories"),
+        ("runekeep_extractor.offline.memory_changes._type_of", "memories"),
     ],
 )
 async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, monkeypatch):
@@ -72,7 +72,7 @@ async def test_what_lies_between_the_rules_costs_no_commit_either(place, rule, m
     ("place", "rule"),
     [
         ("runekeep_extractor.offline.statements._read_clause", "statements"),
-        ("runekeep_extractor.offline.memories._draft", "drafts"),
+        ("runekeep_extractor.offline.memory_changes._draft", "drafts"),
     ],
 )
 async def test_a_sentence_that_a_rule_cannot_read_is_left_out_alone(place, rule, monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from runekeep_extractor.engine.interface import EngineOutput
-from runekeep_extractor.offline.operations import delete, write
+from runekeep_extractor.offline.operation_builders import delete, write
 from runekeep_schemas.type_files.registry import Registry
 from tests.bench.offline.locomo import Kept, conversations, measure
 from tests.doubles.fixed_job import wire_type

@@ -4,7 +4,7 @@ import grpc
 
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep.v1 import memory_service_pb2, task_service_pb2
-from tests.integration.test_outcomes import (
+from tests.integration.memories.test_outcomes import (
     APPLIED,
     CONFLICT,
     PARTLY_REJECTED,

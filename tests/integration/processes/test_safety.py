@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from tests.integration.test_apply_merge import Space
+from tests.integration.memories.test_apply_merge import Space
 from tests.support.callers import Caller, failure, policy, said
 from tests.support.changes import change, put, written
 from tests.support.server_process import ServerProcess

@@ -10,10 +10,10 @@ from typing import Final
 
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 from runekeep_extractor.engine.interface import Job
-from runekeep_extractor.offline import operations
+from runekeep_extractor.offline import operation_builders
 from runekeep_extractor.offline.guard import RuleGuard
 from runekeep_extractor.offline.known import Known, KnownLine
-from runekeep_extractor.offline.operations import MAX_FIELD_CHARS, SELF, Permit
+from runekeep_extractor.offline.operation_builders import MAX_FIELD_CHARS, SELF, Permit
 from runekeep_extractor.offline.statements import (
     EVENT,
     FACT,
@@ -92,7 +92,7 @@ async def memory_operations(
     return [
         *(operation for operation in written if operation is not None),
         *(
-            operations.delete(
+            operation_builders.delete(
                 uri, peer_id=line.owner, sequences=[one.sentence.sequence], reason="corrected in the conversation"
             )
             for uri, (line, one) in deletions.items()
@@ -218,7 +218,7 @@ def _draft(
     if statement.kind == EVENT:
         fields = {**named, "event_time": statement.when, "content": statement.line}
         events.append(
-            operations.write(
+            operation_builders.write(
                 type,
                 {name: value for name, value in fields.items() if value},
                 peer_id=owner,
@@ -245,11 +245,13 @@ async def _operation(draft: _Draft, known: Known) -> extractor_service_pb2.Memor
         heading = ["# User profile", ""] if draft.type.name == PROFILE and draft.owner == SELF else []
         text = "\n".join([*heading, *map(_bullet, draft.added)])
         fields = {**draft.fields, "content": text}
-        return operations.write(draft.type, fields, peer_id=draft.owner, sequences=sequences, reason=reason)
+        return operation_builders.write(draft.type, fields, peer_id=draft.owner, sequences=sequences, reason=reason)
     blocks = _blocks(draft, content)
     if not blocks:
         return None
-    return operations.edit(draft.uri, "content", blocks, peer_id=draft.owner, sequences=sequences, reason=reason)
+    return operation_builders.edit(
+        draft.uri, "content", blocks, peer_id=draft.owner, sequences=sequences, reason=reason
+    )
 
 
 def _blocks(draft: _Draft, content: str) -> list[tuple[str, str, int]]:

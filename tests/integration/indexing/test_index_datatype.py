@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.integration.test_remote_embedder import commit
-from tests.integration.test_search_completeness import MINILM, channel_to, rebuild
+from tests.integration.indexing.test_remote_embedder import commit
+from tests.integration.search.test_search_completeness import MINILM, channel_to, rebuild
 from tests.support.callers import Caller
 from tests.support.server_process import ServerProcess
 

@@ -13,9 +13,9 @@ from runekeep.v1 import admin_service_pb2, admin_service_pb2_grpc
 from runekeep_server.doctor import stores
 from runekeep_server.settings import load_settings
 from tests.doubles import s3_server
-from tests.integration.test_damaged_data import DAMAGED, flip
-from tests.integration.test_damaged_database import run
-from tests.integration.test_object_store import at
+from tests.integration.stores.test_damaged_data import DAMAGED, flip
+from tests.integration.stores.test_damaged_database import run
+from tests.integration.stores.test_object_store import at
 from tests.support.callers import Caller, failure, used_tool
 from tests.support.doctor import server_checks
 from tests.support.scrapes import metrics_address, scraped

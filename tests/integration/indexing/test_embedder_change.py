@@ -12,7 +12,7 @@ from runekeep.v1 import admin_service_pb2 as pb
 from runekeep.v1 import admin_service_pb2_grpc
 from runekeep_common.failpoints import REEMBED_BEFORE_SWITCH
 from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure
-from tests.integration.test_remote_embedder import commit, found
+from tests.integration.indexing.test_remote_embedder import commit, found
 from tests.support import waiting
 from tests.support.callers import Caller, Failure
 from tests.support.postgres import PostgresServer

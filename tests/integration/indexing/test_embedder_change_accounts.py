@@ -11,8 +11,8 @@ import asyncpg
 import grpc
 
 from tests.doubles.embeddings_api import MODEL, Answer, Behaviour, EmbeddingsApi, Request, answer, failure
-from tests.integration.test_embedder_change import Operator, is_complete, settings
-from tests.integration.test_remote_embedder import commit, found
+from tests.integration.indexing.test_embedder_change import Operator, is_complete, settings
+from tests.integration.indexing.test_remote_embedder import commit, found
 from tests.support.callers import Caller
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ServerProcess

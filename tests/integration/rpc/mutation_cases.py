@@ -18,7 +18,7 @@ from runekeep.v1 import (
     task_service_pb2,
     turn_memory_service_pb2,
 )
-from tests.integration.mutation_requests import (
+from tests.integration.rpc.mutation_requests import (
     accept_proposal,
     add_messages,
     cancel_task,

@@ -28,7 +28,7 @@ from tests.support.worker import Worker, write
 
 Servers = Callable[..., ServerProcess]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORD = "quökkaburrow"
 KEPT = "wallabygrass"
 PEER = "quinn"

@@ -13,7 +13,7 @@ from runekeep.v1 import memory_service_pb2 as pb
 from runekeep_server.doctor.__main__ import main as examine
 from tests.doubles.embeddings_api import DIMENSION, MODEL, EmbeddingsApi, answer, failure, late
 from tests.doubles.rerank_api import RerankApi
-from tests.integration.test_remote_embedder import commit, dependency
+from tests.integration.indexing.test_remote_embedder import commit, dependency
 from tests.support.callers import Caller
 from tests.support.recalls import in_session, recall
 from tests.support.server_process import ServerProcess

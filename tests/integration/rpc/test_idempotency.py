@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from runekeep.v1 import session_service_pb2, task_service_pb2
 from tests.integration.conftest import Callers
-from tests.integration.mutation_cases import CASES, METHODS, MUTATIONS, OF_WORKERS, changed, has_request_id, send
+from tests.integration.rpc.mutation_cases import CASES, METHODS, MUTATIONS, OF_WORKERS, changed, has_request_id, send
 from tests.support.callers import Caller, failure, unique
 from tests.support.postgres import PostgresServer
 from tests.support.server_process import ROOT, ServerProcess

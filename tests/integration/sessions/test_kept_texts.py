@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from tests.integration.test_apply_merge import Space
+from tests.integration.memories.test_apply_merge import Space
 from tests.support.callers import Caller
 from tests.support.worker import edit, write
 
