@@ -1,6 +1,5 @@
 """Commands about the history of memories: revisions, differences, rollback."""
 
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ from runekeep.cli.common.confirmation import Yes, confirm, refuse_newer_revision
 from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count, format_minute
-from runekeep.cli.common.options import SessionId, client_command
+from runekeep.cli.common.options import SessionId, client_command, parse_as_of, parse_revision
 from runekeep.cli.common.output import Output
 from runekeep.cli.memories.diff import draw_texts
 
@@ -20,11 +19,9 @@ if TYPE_CHECKING:
 
     from runekeep.client.history import ChangedMemory, Revision, RollbackConflict, RollbackResult
     from runekeep.client.sync_client import Client
-    from runekeep.client.wire.arguments import Moment
 
 app = typer.Typer(no_args_is_help=True, help="History of memories: revisions, differences, rollback.")
 
-_MAX_REVISION = 2**63 - 1
 _STATE = "Number of a revision, or a time such as 2026-05-04T16:00"
 Columns = Annotated[bool, typer.Option("--side-by-side", "-y", help="Show before and after in two columns.")]
 
@@ -65,7 +62,7 @@ def diff(
     side_by_side: Columns = False,
 ) -> None:
     """Show the differences between two revisions."""
-    before, now = _moment(earlier, "FROM"), _moment(later, "TO")
+    before, now = parse_as_of(earlier, "FROM"), parse_as_of(later, "TO")
     if now == 0:
         raise typer.BadParameter("0 is before the first revision; leave TO out for the current state", param_hint="TO")
     # For the client, None is before the first revision.
@@ -98,7 +95,7 @@ def rollback(
     side_by_side: Columns = False,
 ) -> None:
     """Undo what a revision changed, as a new revision. Shows the changes first, and asks for confirmation."""
-    target: int | str = _number(what, "REVISION") if what.isdecimal() else what
+    target: int | str = parse_revision(what, "REVISION") if what.isdecimal() else what
     seen = 0
     if preview or not yes:
         planned = client.rollback(target, preview=True)
@@ -190,26 +187,6 @@ def sources(
         output.say(f"{one.uri}\n    version {one.version}{since}")
     if not found:
         output.say("Nothing came from it.", "dim")
-
-
-def _moment(text: str, name: str) -> "Moment | None":
-    """Returns the state that an argument names; None if it is empty."""
-    if not text:
-        return None
-    if text.isdecimal():
-        return _number(text, name)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter("expected the number of a revision, or a time", param_hint=name) from None
-
-
-def _number(text: str, name: str) -> int:
-    """Returns the number of a revision. Raises typer.BadParameter if it is too large."""
-    number = int(text)
-    if number > _MAX_REVISION:
-        raise typer.BadParameter("no such revision; see `runekeep history list`", param_hint=name)
-    return number
 
 
 def _describe_origin(revision: "Revision") -> str:

@@ -43,9 +43,14 @@ def install(agent: Agent, path: Path, command: str) -> bool:
 
 
 def remove(agent: Agent, path: Path) -> bool:
-    """Takes our hooks out. Returns whether the file changed."""
+    """Takes our hooks out, and the file if nothing is left in it. Returns whether the file changed."""
     before = _read(path)
-    return _write(path, before, _without_ours(agent, before))
+    after = _without_ours(agent, before)
+    # A link to a file stays: it is part of a setup of the user.
+    if after != before and after in ({}, agent.defaults) and not path.is_symlink():
+        path.unlink()
+        return True
+    return _write(path, before, after)
 
 
 def _is_ours(agent: Agent, entry: Any) -> bool:

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,6 +18,7 @@ from runekeep.client.connection.connection import Connection
 from runekeep.http_api.codecs import JsonCodec, ProtobufCodec
 from runekeep.http_api.forwarding import endpoint_of
 from runekeep.http_api.methods import left_out_methods, path_of, served_methods
+from runekeep.http_api.refusals import Explained, refusal
 from runekeep.http_api.settings import HttpSettings
 from runekeep.web.exposure import called_names, is_known_host, is_known_page
 
@@ -48,7 +49,7 @@ def create_app(settings: HttpSettings, connection: Connection) -> Starlette:
         codecs=[JsonCodec(), ProtobufCodec()],
     )
     return Starlette(
-        routes=[Route("/openapi.json", _openapi), Route("/healthz", _healthz), Mount("/", calls)],
+        routes=[Route("/openapi.json", _openapi), Route("/healthz", _healthz), Mount("/", Explained(calls))],
         middleware=[
             Middleware(_Guard, settings=settings),
             Middleware(
@@ -87,15 +88,15 @@ class _Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self._is_known(headers):
-            what = "Unknown host name, or a request of a page of another site: see --name and --allow-origin.\n"
-            return PlainTextResponse(what, 403)
+            what = "unknown host name, or a request of a page of another site: see --name and --allow-origin"
+            return refusal(403, "permission_denied", what)
         if not all(value.isascii() for _, value in headers.raw):
-            return JSONResponse({"code": "invalid_argument", "message": "a header has characters beyond ASCII"}, 400)
+            return refusal(400, "invalid_argument", "a header has characters beyond ASCII")
         if headers.get("content-type", "").startswith("application/grpc"):
-            return PlainTextResponse("gRPC is served at the server's own address.\n", 415)
+            return refusal(415, "invalid_argument", "gRPC is served at the server's own address")
         if scope["path"] in self._left_out:
             what = f"{scope['path'][1:]} takes a stream of requests: call it over gRPC at the server's own address"
-            return JSONResponse({"code": "unimplemented", "message": what}, 501)
+            return refusal(501, "unimplemented", what)
         return None
 
     def _is_known(self, headers: Headers) -> bool:

@@ -1,7 +1,12 @@
 """Assembles the MCP server."""
 
-from mcp.server.mcpserver import MCPServer
+from typing import Any
 
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from pydantic import ValidationError
+
+from runekeep.mcp.arguments import invalid_arguments, suggestion, unknown_arguments
 from runekeep.mcp.callers import Callers
 from runekeep.mcp.documents import add_documents
 from runekeep.mcp.settings import McpSettings
@@ -16,10 +21,28 @@ _INSTRUCTIONS = (
 )
 
 
+class _Server(MCPServer):
+    """Refuses wrong calls in sentences that a model can act on, where the SDK hands out pydantic's text, and takes no
+    notice of arguments that it does not know."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        if (schema := schemas.get(name)) is None:
+            raise ToolError(f"There is no tool `{name}`.{suggestion(name, schemas)}")
+        if faults := unknown_arguments(schema, arguments):
+            raise ToolError("\n".join(faults))
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error, UnexpectedToolError) or not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError("\n".join(invalid_arguments(schema, error.__cause__))) from error.__cause__
+
+
 def create_server(settings: McpSettings, callers: Callers) -> MCPServer:
     """Returns the server with its tools, resources and prompt."""
     # Not at INFO: it would log each failed call with its message, which may quote a user.
-    server = MCPServer("runekeep", title="Runekeep", instructions=_INSTRUCTIONS, log_level="WARNING")
+    server = _Server("runekeep", title="Runekeep", instructions=_INSTRUCTIONS, log_level="WARNING")
     budget = settings.token_budget
     ReadingTools(callers, budget).add_to(server)
     WritingTools(callers, budget).add_to(server, destructive=settings.destructive)

@@ -1,6 +1,5 @@
 """What every transcript becomes."""
 
-import json
 import re
 import uuid
 from collections.abc import Sequence
@@ -74,16 +73,3 @@ def speaker_name(given: Any) -> str:
 
 def _hash(text: str) -> str:
     return str(uuid.uuid5(_IDS, clean_text(text)))
-
-
-def parse_json(text: str) -> Any:
-    """Raises TranscriptError, with a text such as `not JSON: Expecting value at column 5`."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if error.lineno > 1 else ""
-        raise TranscriptError(f"not JSON: {error.msg} at {line}column {error.colno}") from error
-    except RecursionError as error:
-        raise TranscriptError("not JSON that can be read: it is nested too deeply") from error
-    except ValueError as error:
-        raise TranscriptError("not JSON that can be read: a number has too many digits") from error

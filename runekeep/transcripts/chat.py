@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runekeep.client.sessions.chat_messages import ChatMessage, ChatReader, first_problem
-from runekeep.transcripts.batches import Batch, TranscriptError, Usage, parse_json, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, Usage, safe_id
+from runekeep.transcripts.values import parse_lines
 
 _IDS = uuid.UUID("5b0f3c5e-6f0c-4d0e-9b52-9a6f2f0a8c11")
 """Namespace of the ids made for messages that bring none."""
@@ -32,13 +33,7 @@ def read_chat(lines: Iterable[str], session_id: str) -> list[Batch]:
     Raises TranscriptError with the number of the line that cannot be read.
     """
     reader = _Reader(session_id)
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = parse_json(line)
-        except TranscriptError as error:
-            raise TranscriptError(f"line {number} is {error}") from error
+    for number, entry in parse_lines(lines):
         try:
             reader.take(entry)
         except ValidationError as error:

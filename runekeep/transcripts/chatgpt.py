@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from runekeep.client.sessions.messages import Message, RoleName, TextPart
-from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash
+from runekeep.client.sessions.messages import Message, RoleName
+from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, text_message
 
 _CONTENT = ("text", "multimodal_text")
 
@@ -80,8 +79,7 @@ def _message(said: Mapping[str, Any], session_id: str, place: int) -> Message | 
     if not text:
         return None
     role: RoleName = "user" if _dict(said.get("author")).get("role") == "user" else "assistant"
-    part = TextPart(clean_text(text[:MAX_TEXT_CHARS]))
-    return Message(role, [part], id_or_hash(said.get("id"), session_id, place, text), _created_at(said))
+    return text_message(role, text, id_or_hash(said.get("id"), session_id, place, text), _created_at(said))
 
 
 def _text(said: Mapping[str, Any]) -> str:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runekeep.client.sessions.messages import Message, RoleName, TextPart
-from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash
-from runekeep.transcripts.claude_code import parse_time
+from runekeep.client.sessions.messages import RoleName
+from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, text_message
+from runekeep.transcripts.values import block_texts, dicts, parse_time
 
 _ROLES: Mapping[str, RoleName] = {"human": "user", "assistant": "assistant"}
 
@@ -33,9 +32,8 @@ def read_claude(document: Any) -> list[Batch]:
             if not text:
                 batch.left_out += 1
                 continue
-            part = TextPart(clean_text(text[:MAX_TEXT_CHARS]))
             name = id_or_hash(said.get("uuid"), batch.session_id, place, text)
-            batch.messages.append(Message(_ROLES[said["sender"]], [part], name, parse_time(said.get("created_at"))))
+            batch.messages.append(text_message(_ROLES[said["sender"]], text, name, parse_time(said.get("created_at"))))
         batches.append(batch)
     return batches
 
@@ -45,8 +43,6 @@ def _text(said: Mapping[str, Any]) -> str:
     if not isinstance(said.get("sender"), str) or said["sender"] not in _ROLES:
         return ""
     content, old = said.get("content"), said.get("text")
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-    if not blocks:
+    if not dicts(content):
         return old.strip() if isinstance(old, str) else ""
-    return "\n".join(text for text in texts if isinstance(text, str)).strip()
+    return block_texts(content, "text")

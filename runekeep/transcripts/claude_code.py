@@ -4,22 +4,16 @@ Anthropic calls the form internal, so a line of an unknown kind is passed over, 
 tool calls is one message, with the line's own `uuid` as its id: a transcript that is read twice gives the same ids.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
-
-from google.protobuf import json_format, struct_pb2
 
 from runekeep.client.sessions.message_log import MessageLog
 from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart, ToolPart
 from runekeep.injection.block import strip_memory
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
-from runekeep.transcripts.batches import TranscriptError, id_or_hash, parse_json
-
-MAX_OUTPUT_CHARS = 4_000
-"""Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
+from runekeep.transcripts.batches import id_or_hash
+from runekeep.transcripts.values import MAX_OUTPUT_CHARS, parse_time, readable_lines, tool_input
 
 # Not said by anybody: a meta line, a subagent's work, a summary that the agent made for itself.
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
@@ -31,14 +25,8 @@ _COMMAND = re.compile(r"^\s*<(command-name|command-message|command-args|local-co
 def read_claude_code(lines: Iterable[str]) -> list[Message]:
     """Returns the messages of a transcript, in order. A tool call whose result is missing has the status `pending`."""
     reader = _Reader()
-    for line in lines:
-        try:
-            entry = parse_json(line)
-        except TranscriptError:
-            # The agent may be writing the last line.
-            continue
-        if isinstance(entry, dict):
-            reader.take(entry)
+    for _, entry in readable_lines(lines):
+        reader.take(entry)
     return reader.log.messages
 
 
@@ -83,28 +71,6 @@ def _call(block: Mapping[str, Any]) -> ToolPart:
     return ToolPart(_text(block.get("id")), _text(block.get("name")) or "tool", input=tool_input(block.get("input")))
 
 
-def tool_input(given: Any) -> dict[str, Any]:
-    """Returns the input of a tool call as it can be sent: of what is too long, or what the wire form cannot hold, the
-    beginning as text."""
-    shown: dict[str, Any] = given if isinstance(given, dict) else {}
-    written = json.dumps(shown, ensure_ascii=False)
-    clean = clean_text(written)
-    if len(clean) > MAX_OUTPUT_CHARS or not _is_struct(shown):
-        shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
-    elif clean != written:
-        shown = json.loads(clean)
-    return shown
-
-
-def _is_struct(value: dict[str, Any]) -> bool:
-    """Returns whether the wire form can hold it: it has limits for numbers and for nesting."""
-    try:
-        json_format.ParseDict(value, struct_pb2.Struct())
-    except (OverflowError, json_format.ParseError):
-        return False
-    return True
-
-
 def _text(value: Any) -> str:
     return clean_text(value) if isinstance(value, str) else ""
 
@@ -113,12 +79,3 @@ def _output(content: Any) -> str:
     if isinstance(content, list):
         content = "\n".join(_text(block.get("text")) for block in content if isinstance(block, dict))
     return clean_text(content[:MAX_OUTPUT_CHARS]) if isinstance(content, str) else ""
-
-
-def parse_time(value: Any) -> datetime | None:
-    """Returns a time of a transcript in UTC; None if it is none, has no zone, or is before the year 1 in UTC."""
-    try:
-        found = datetime.fromisoformat(value)
-        return found.astimezone(UTC) if found.tzinfo else None
-    except (TypeError, ValueError, OverflowError):
-        return None

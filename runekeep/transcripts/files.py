@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from runekeep.transcripts.batches import Batch, TranscriptError, parse_json, safe_id
+from runekeep.transcripts.batches import Batch, TranscriptError, safe_id
+from runekeep.transcripts.values import parse_json, readable_lines
 
 Form = Literal[
     "auto", "chat", "locomo", "chatgpt", "claude", "claude-code", "codex", "mem0", "openviking", "letta", "zep"
@@ -178,18 +179,14 @@ def _form_of(lines: list[str]) -> Form:
     """Finds out what JSON lines are by the first that can tell."""
     from runekeep.transcripts.openviking import is_message
 
-    for line in lines[:50]:
-        try:
-            entry = parse_json(line)
-        except TranscriptError:
-            continue
-        if isinstance(entry, dict) and entry.get("type") == "session_meta":
+    for _, entry in readable_lines(lines[:50]):
+        if entry.get("type") == "session_meta":
             return "codex"
-        if isinstance(entry, dict) and "sessionId" in entry and "type" in entry:
+        if "sessionId" in entry and "type" in entry:
             return "claude-code"
         if is_message(entry):
             return "openviking"
-        if isinstance(entry, dict) and "role" in entry:
+        if "role" in entry:
             return "chat"
     return "chat"
 

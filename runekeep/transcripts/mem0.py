@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from runekeep.client.sessions.messages import Message, RoleName
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, safe_id, text_message
-from runekeep.transcripts.claude_code import parse_time
+from runekeep.transcripts.values import answered_items, first_text, parse_time
 
 BATCH: Final = 100
 """Memories of one commit: mem0 keeps thousands for one user, and a commit reads all of its messages."""
@@ -24,7 +24,7 @@ _KEYS: Final = ("results", "memories")
 
 def is_mem0(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the answer."""
-    return any(isinstance(one, dict) and "memory" in one and "id" in one for one in _items(document))
+    return any(isinstance(one, dict) and "memory" in one and "id" in one for one in answered_items(document, _KEYS))
 
 
 def read_mem0(document: Any) -> list[Batch]:
@@ -33,7 +33,7 @@ def read_mem0(document: Any) -> list[Batch]:
 
     Raises TranscriptError if it holds no list of memories.
     """
-    if not (items := _items(document)):
+    if not (items := answered_items(document, _KEYS)):
         raise TranscriptError("it holds no list of memories")
     sessions: dict[tuple[str, str], list[Message]] = {}
     left_out = 0
@@ -42,7 +42,7 @@ def read_mem0(document: Any) -> list[Batch]:
         if message is None:
             left_out += 1
             continue
-        sessions.setdefault((_name(item, "user_id"), _session_id(item)), []).append(message)
+        sessions.setdefault((first_text(item, "user_id"), _session_id(item)), []).append(message)
     batches = []
     for (user, session_id), messages in sessions.items():
         messages.sort(key=lambda message: message.created_at or datetime.min.replace(tzinfo=UTC))
@@ -54,26 +54,20 @@ def read_mem0(document: Any) -> list[Batch]:
     return batches
 
 
-def _items(document: Any) -> list[Any]:
-    if isinstance(document, dict):
-        document = next((document[key] for key in _KEYS if key in document), None)
-    return document if isinstance(document, list) else []
-
-
 def _session_id(item: Mapping[str, Any]) -> str:
     """Names the session by the run, else by the agent, whose memories they are."""
-    name = _name(item, "run_id") or _name(item, "agent_id")
+    name = first_text(item, "run_id") or first_text(item, "agent_id")
     return id_or_hash(name, prefix="mem0_") if name else "mem0"
 
 
 def _message(item: Mapping[str, Any]) -> Message | None:
-    text = item.get("memory")
-    if not isinstance(text, str) or not text.strip() or _has_expired(item):
+    text = first_text(item, "memory")
+    if not text.strip() or _has_expired(item):
         return None
     role: RoleName = "assistant" if item.get("role") == "assistant" else "user"
     # What is remembered now is of its last change.
     time = parse_time(item.get("updated_at")) or parse_time(item.get("created_at"))
-    return text_message(role, text, id_or_hash(item.get("id"), text), time, speaker=_name(item, "actor_id"))
+    return text_message(role, text, id_or_hash(item.get("id"), text), time, speaker=first_text(item, "actor_id"))
 
 
 def _has_expired(item: Mapping[str, Any]) -> bool:
@@ -82,8 +76,3 @@ def _has_expired(item: Mapping[str, Any]) -> bool:
         return isinstance(until, str) and date.fromisoformat(until[:10]) < datetime.now(UTC).date()
     except ValueError:
         return False
-
-
-def _name(item: Mapping[str, Any], field: str) -> str:
-    value = item.get(field)
-    return value if isinstance(value, str) else ""

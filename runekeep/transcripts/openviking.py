@@ -20,12 +20,11 @@ from runekeep.transcripts.batches import (
     Batch,
     TranscriptError,
     id_or_hash,
-    parse_json,
     safe_id,
     speaker_name,
     text_message,
 )
-from runekeep.transcripts.claude_code import MAX_OUTPUT_CHARS, parse_time, tool_input
+from runekeep.transcripts.values import MAX_OUTPUT_CHARS, parse_lines, parse_time, tool_input
 
 MESSAGES: Final = "messages.jsonl"
 _MEMORIES: Final = "memories"
@@ -77,13 +76,7 @@ def read_messages(lines: Iterable[str], session: str) -> Batch:
     """Returns the batch of a file of messages. Lines that hold none are left out. Raises TranscriptError with the
     number of a line that is not JSON."""
     batch = Batch(id_or_hash(safe_id(session), prefix="openviking_"))
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = parse_json(line)
-        except TranscriptError as error:
-            raise TranscriptError(f"line {number} is {error}") from error
+    for number, entry in parse_lines(lines):
         message = _message(entry, batch.session_id, number) if isinstance(entry, dict) else None
         if message is None:
             batch.left_out += 1

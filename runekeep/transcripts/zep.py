@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from runekeep.client.sessions.messages import RoleName
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, safe_id, text_message
-from runekeep.transcripts.claude_code import parse_time
+from runekeep.transcripts.values import answered_items, first_text, parse_time
 
 _KEYS: Final = ("messages", "items", "episodes")
 _ROLES: Final[Mapping[str, RoleName]] = {"user": "user", "norole": "user", "assistant": "assistant"}
@@ -20,7 +20,7 @@ def is_zep(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the answer."""
     return any(
         isinstance(one, dict) and "uuid" in one and "content" in one and ("role" in one or "role_type" in one)
-        for one in _items(document)
+        for one in answered_items(document, _KEYS)
     )
 
 
@@ -30,37 +30,25 @@ def read_zep(document: Any, name: str) -> list[Batch]:
 
     Raises TranscriptError if it holds no list of messages.
     """
-    if not (items := _items(document)):
+    if not (items := answered_items(document, _KEYS)):
         raise TranscriptError("it holds no list of messages")
-    user = document.get("user_id") if isinstance(document, dict) else None
+    user = first_text(document, "user_id")
     batches: dict[str, Batch] = {}
     for place, said in enumerate(items):
-        thread = _word(said, "thread_uuid", "thread_id", "session_id") or name
+        thread = first_text(said, "thread_uuid", "thread_id", "session_id") or name
         session_id = id_or_hash(safe_id(thread), prefix="zep_")
-        batch = batches.setdefault(session_id, Batch(session_id, user=safe_id(user) if isinstance(user, str) else ""))
-        text, role = _word(said, "content").strip(), _ROLES.get(_word(said, "role_type", "role"))
+        batch = batches.setdefault(session_id, Batch(session_id, user=user and safe_id(user)))
+        text, role = first_text(said, "content").strip(), _ROLES.get(first_text(said, "role_type", "role"))
         if not text or role is None:
             batch.left_out += 1
             continue
         id = id_or_hash(said.get("uuid"), session_id, place, text)
         time = parse_time(said.get("reference_time")) or parse_time(said.get("created_at"))
         # In v2 the role is a name, beside its type.
-        speaker = _word(said, "name") or (_word(said, "role") if "role_type" in said else "")
+        speaker = first_text(said, "name") or (first_text(said, "role") if "role_type" in said else "")
         batch.messages.append(text_message(role, text, id, time, speaker=speaker))
     for batch in batches.values():
         if all(message.created_at for message in batch.messages):
             # Pages may have the newest message first.
             batch.messages.sort(key=lambda message: message.created_at.timestamp() if message.created_at else 0.0)
     return list(batches.values())
-
-
-def _items(document: Any) -> list[Any]:
-    if isinstance(document, dict):
-        document = next((document[key] for key in _KEYS if key in document), None)
-    return document if isinstance(document, list) else []
-
-
-def _word(said: Any, *fields: str) -> str:
-    """Returns the first of the fields that holds a text."""
-    values = [said.get(field) for field in fields] if isinstance(said, dict) else []
-    return next((value for value in values if isinstance(value, str) and value), "")

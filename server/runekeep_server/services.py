@@ -56,7 +56,7 @@ from runekeep_storage.database import Topic
 from runekeep_storage.embedders import EmbeddingOptions
 from runekeep_storage.errors import DataDirectoryInUse, DataDirectoryUnusable, StoreError, StoreUnreachable
 from runekeep_storage.index.base import DatatypeMismatch, IndexMismatch, IndexTooOld, VectorDatatype
-from runekeep_storage.indexing.relay import PASSAGES
+from runekeep_storage.relay.relay import PASSAGES
 from runekeep_storage.rerankers import RerankOptions
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.relevance import Calibration

@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`auto_commit`: JSON of `runekeep_schemas.auto_commit`, empty for never; `live_tokens`: tokens of its live
+    """`auto_commit`: JSON of `runekeep_schemas.auto_commit_rules`, empty for never; `live_tokens`: tokens of its live
     messages."""
 
     session_id: str
@@ -119,7 +119,7 @@ class TaskEvent:
 @dataclass(frozen=True, slots=True)
 class LeaseId:
     """Identifies one attempt. Only the newest token of a job is valid, and only from its holder, see
-    `runekeep_storage.jobs.leases`.
+    `runekeep_storage.jobs.lease_holders`.
 
     `holder`: the principal that presents the lease. `digest`: hash of the secret that it presents, in hexadecimal
     digits. `secret`: set only in a lease that came from a worker or goes to one. Leases that differ only in these three

@@ -23,7 +23,7 @@ from runekeep_storage.drivers.sqlite.wal_check import check_log
 from runekeep_storage.embedders import Embedder, EmbeddingOptions
 from runekeep_storage.embedders.embedder_set import EmbedderSet
 from runekeep_storage.erasure.cleanup import Cleaner
-from runekeep_storage.erasure.worker import Eraser, Waits
+from runekeep_storage.erasure.eraser import Eraser, Waits
 from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
 from runekeep_storage.index.base import (
@@ -35,11 +35,11 @@ from runekeep_storage.index.base import (
 )
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.backfill import known_types
-from runekeep_storage.indexing.rebuild import Progress, write_all
-from runekeep_storage.indexing.reembedding import Reembedder
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
+from runekeep_storage.relay.missing_vectors import known_types
+from runekeep_storage.relay.rebuild import Progress, write_all
+from runekeep_storage.relay.reembedding import Reembedder
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.rerankers import RerankOptions, open_rerankers
 from runekeep_storage.search.ranking import Ranking
 from runekeep_storage.search.relevance import Calibration

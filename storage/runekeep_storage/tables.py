@@ -186,7 +186,7 @@ TABLES: Final = (
     Table("outbox", "Changes that the index has not received yet.", _USER, ("revision", "number"), texts=("uri",),
           user=PlainDelete(("due_at", "revision", "number"), "takes = 0"), session=_TAKE_BACK, message=_TAKE_BACK,
           checks=("count_stale_upserts",), is_checked_after_import=True,
-          exported=Statement("indexing.rebuild.write_space")),
+          exported=Statement("relay.rebuild.write_space")),
     Table("commits", "The time and the origin of each revision.", _SESSION, ("revision",),
           user=_DELETE, session=Excluded("Revisions have no gaps. The id of the session stays."),
           checks=("count_older_revisions",), exported=Export(is_read_later=True)),

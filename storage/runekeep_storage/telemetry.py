@@ -56,7 +56,8 @@ RELAYED = metrics.counter(
 )
 RELAY_FAILURES = metrics.counter(
     "runekeep_relay_failures_total",
-    "Steps of the relay that failed and are tried again, by `part`: `memories`, `passages`, `upkeep`, `embedder` or `lines`.",
+    "Steps of the relay that failed and are tried again, by `part`: `memories`, `passages`, `upkeep`, `embedder` or"
+    " `lines`.",
     ["part"],
 )
 EMBEDDER_QUEUE = metrics.gauge(

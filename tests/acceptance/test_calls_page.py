@@ -3,7 +3,7 @@
 import re
 
 from runekeep_server.settings.groups import LimitSettings
-from tests.integration.test_service_config import NOT_REPEATED
+from tests.integration.rpc.test_service_config import NOT_REPEATED
 from tests.support.pages import DOCS, first_cells, section
 
 PAGE = DOCS / "reference" / "calls.md"

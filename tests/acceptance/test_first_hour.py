@@ -6,6 +6,7 @@ import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -163,6 +164,17 @@ def test_a_user_is_copied_within_the_account(started: Processes) -> None:
         one.copy_user("twin", replace=True, request_id="r")
         assert len(twin.glob("memories/preferences/*.md")["entries"]) == 3, "a repeat changes nothing"
     assert command(started, "user", "copy", "twin", "--replace", "--yes").stdout.startswith("Copied to twin: ")
+
+
+def test_a_copy_or_export_of_a_user_without_anything_says_so(started: Processes, tmp_path: Path) -> None:
+    for arguments in (["user", "copy", "empty-twin"], ["export", str(tmp_path / "robbin.tar.gz")]):
+        said = " ".join(command(started, *arguments, user="robbin").stdout.split())
+        assert "`robbin` has no memories" in said and "Did you mean `robin`?" in said
+    with Client(started.address, user="kept") as kept:
+        kept.put_memory("preferences", {"topic": "tea", "content": "Kept likes it."})
+        refused = command(started, "user", "copy", "kept", "--replace", "--yes", user="robbin", status=1).stderr
+        assert "nothing was deleted or copied" in refused and "`robin`" in refused
+        assert kept.read("viking://user/memories/preferences/tea.md")
 
 
 def test_a_session_is_taken_back_after_a_preview(started: Processes) -> None:

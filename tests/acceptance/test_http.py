@@ -1,8 +1,11 @@
 """`runekeep http` before a real server: JSON as curl sends it, protobuf, streams, errors, keys, and foreign pages."""
 
 import json
+import shlex
 import signal
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +156,59 @@ async def test_what_cannot_be_read_is_refused(
     assert word in answer.json()["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "words"),
+    [
+        ("POST", "v1/sessions", 404, "unimplemented", ["POST to /runekeep.v1.SERVICE/METHOD", "/openapi.json"]),
+        ("POST", "SessionService/AddMessage", 404, "unimplemented", [f"Did you mean /{SESSIONS}/AddMessages?"]),
+        ("POST", "runekeep.v1.AdminService/GetServerStatus", 404, "unimplemented", ["AdminService", "gRPC"]),
+        ("GET", f"{SESSIONS}/AddMessages", 405, "unimplemented", ["AddMessages takes POST"]),
+        ("PUT", f"{SESSIONS}/ListSessions", 405, "unimplemented", ["POST, or GET with ?encoding=json"]),
+        ("GET", f"{SESSIONS}/ListSessions", 415, "invalid_argument", ["GET with ?encoding=json"]),
+        ("POST", f"{SESSIONS}/AddMessages", 415, "invalid_argument", ["`content-type: application/json`"]),
+        ("POST", f"{TASKS}/WatchTask", 415, "invalid_argument", ["`content-type: application/connect+json`"]),
+    ],
+)
+async def test_a_request_that_is_no_call_says_what_to_send(
+    http: httpx2.AsyncClient, method: str, path: str, status: int, code: str, words: list[str]
+) -> None:
+    answer = await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert all(word in answer.json()["message"] for word in words), answer.json()
+    if status == 405:
+        assert "POST" in answer.headers["allow"]
+    if status == 415:
+        assert "json" in answer.headers["accept-post"]
+
+
+async def test_an_error_of_a_call_with_the_status_404_stays_as_it_is(http: httpx2.AsyncClient) -> None:
+    answer = await http.post(f"{SESSIONS}/GetSession", json={"session": "none"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found") and answer.json()["details"]
+
+
+def test_the_command_prints_its_address_and_a_call_that_works(served: tuple[Processes, str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runekeep", "http", "--listen", "127.0.0.1:0", "--address", served[0].address],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        address, example = process.stdout.readline(), process.stdout.readline()
+        url = address.removeprefix("HTTP on ").strip()
+        words = shlex.split(example.removeprefix("Try it: "))
+        called = httpx2.post(words[1], content=words[-1], headers=dict([words[3].split(": ")]))
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    assert words[0] == "curl" and words[1].startswith(url)
+    assert called.status_code == 200, called.text
+
+
 async def test_the_deadline_of_the_caller_holds(http: httpx2.AsyncClient) -> None:
     task = await committed(http)
 
@@ -199,7 +255,7 @@ async def test_only_the_key_of_the_request_is_used(fleet: Processes) -> None:
 
     assert (without.status_code, without.json()["code"]) == (401, "unauthenticated")
     assert given.json()["session"]["uri"] == "viking://user/ann/sessions/s"
-    assert operators.status_code == 404
+    assert (operators.status_code, operators.json()["code"]) == (404, "unimplemented")
 
 
 @pytest.mark.parametrize(

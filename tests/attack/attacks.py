@@ -16,7 +16,7 @@ from tests.attack.identities import COLLEAGUE, GREEDY, STRANGERS, VICTIM, Creden
 from tests.attack.test_before_authentication import HUGE, SERVICE, reflect, watch
 from tests.attack.test_bytes_in_flight import ADD
 from tests.attack.test_shared_slots import SLOW, fill_for_greps, imported
-from tests.integration.test_keys import Rpc, bad_credentials
+from tests.integration.identity.test_keys import Rpc, bad_credentials
 from tests.support.callers import Caller, said, unique
 from tests.support.certificates import Authority, self_signed
 from tests.support.changes import put

@@ -7,8 +7,8 @@ from uuid import uuid4
 from runekeep.v1 import extractor_service_pb2 as pb
 from tests.attack.arena import Arena
 from tests.attack.identities import COMMITTERS, GREEDY, VICTIM
-from tests.integration.test_lease_holders import OWN, SECRET, resumed, tries
-from tests.integration.test_unhelpful_workers import ended, meanwhile, states, work
+from tests.integration.extraction.test_lease_holders import OWN, SECRET, resumed, tries
+from tests.integration.extraction.test_unhelpful_workers import ended, meanwhile, states, work
 from tests.support.callers import said
 from tests.support.worker import StreamEnded, Worker, write
 

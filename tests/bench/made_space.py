@@ -16,9 +16,9 @@ from runekeep_storage.database import Space, Tx
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.passage_relay import PassageRelay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Message
+from runekeep_storage.relay.passage_relay import PassageRelay
 from runekeep_storage.sessions import archives, sessions
 from tests.bench.conversations import long
 from tests.bench.load.inserts import database_at

@@ -12,8 +12,8 @@ from tests.crash.faults import FAULTS
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT.parent / "shared" / "design" / "worker-protocol.md"
 NAMED = (*failpoints.SERVER, *failpoints.EXTRACTOR)
-# These have tests of their own (`tests/integration/test_erasures.py`, `test_embedder_change.py`, `test_proposals.py`):
-# the campaign erases nothing, changes no embedder and reviews nothing.
+# These have tests of their own in `tests/integration` (`test_erasures.py`, `test_embedder_change.py`,
+# `test_proposals.py`): the campaign erases nothing, changes no embedder and reviews nothing.
 ALL = (*NAMED, *failpoints.ERASURE, failpoints.REEMBED_BEFORE_SWITCH, failpoints.PROPOSAL_AFTER_COMMIT)
 # The words of the design for each.
 OF_COMMITS = {

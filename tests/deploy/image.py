@@ -236,7 +236,7 @@ def use(address: str, admin: str, ca: Path) -> None:
         task = client.wait_task(commit["task_id"], timeout=60)
         assert task["status"] == "completed", task
         found = client.find("When does the kiln arrive?", min_revision=task["result"]["revision"])
-        assert "20 March" in json.dumps(found), found
+        assert "20 March" in json.dumps(found.to_dict()), found
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ _DATATYPES = {
 }
 
 
-class _Collection:
+class Collection:
     def __init__(self, shard: Any, created: wire.CreateCollection) -> None:
         self.shard = shard
         self.metadata = dict(created.metadata)
@@ -44,7 +44,7 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
         self._version = version
         self._credentials = credentials
         self._api_key = api_key
-        self._collections: dict[str, _Collection] = {}
+        self._collections: dict[str, Collection] = {}
         self._made = 0
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -104,7 +104,7 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
             for name, params in request.sparse_vectors_config.map.items()
         }
         shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors=dense or None, sparse_vectors=sparse))
-        self._collections[request.collection_name] = _Collection(shard, request)
+        self._collections[request.collection_name] = Collection(shard, request)
         return wire.CollectionOperationResponse(result=True)
 
     async def Update(self, request: Any, context: Any) -> Any:
@@ -245,7 +245,7 @@ class QdrantDouble(wire.QdrantServicer, wire.CollectionsServicer, wire.PointsSer
         count = shard.count(edge.CountRequest(exact=request.exact, filter=chosen))
         return wire.CountResponse(result=wire.CountResult(count=count))
 
-    async def _collection(self, request: Any, context: Any) -> _Collection:
+    async def _collection(self, request: Any, context: Any) -> Collection:
         found = self._collections.get(request.collection_name)
         if found is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"collection {request.collection_name} does not exist")

@@ -1,5 +1,6 @@
 """The client for Go: its stubs are those of the contract, its tests pass, and a program of another module uses it."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_its_own_tests_pass_against_real_servers(tmp_path: Path) -> None:
     with language_servers(tmp_path) as variables:
         said = run("go", "test", "-race", "-count=1", "-v", ".", cwd=MODULE, variables=variables)
     assert "--- PASS" in said and "--- SKIP" not in said
+
+
+def test_the_program_of_its_readme_runs(tmp_path: Path) -> None:
+    program = re.search(r"^```go\n(.*?)^```$", (MODULE / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert program
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "main.go").write_text(program[1])
+    (folder / "go.mod").write_text((EXAMPLE / "go.mod").read_text().replace("../../clients/go", str(MODULE)))
+    (folder / "go.sum").write_bytes((EXAMPLE / "go.sum").read_bytes())
+    assert run("gofmt", "-l", folder, cwd=ROOT) == ""
+    with language_servers(tmp_path) as variables:
+        address = {"RUNEKEEP_ADDRESS": variables["RUNEKEEP_TEST_OPEN"]}
+        assert "Lisbon" in run("go", "run", ".", cwd=folder, variables=variables | address)
 
 
 async def test_the_example_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The client for Java: its own tests pass, and a program of another Maven project uses it."""
 
+import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,8 @@ async def test_the_example_goes_on_after_a_restart_of_the_server(installed: str,
     check_lines(await restarted_example(command, EXAMPLE, tmp_path))
 
 
-def test_the_page_shows_the_example() -> None:
-    source = EXAMPLE / "src" / "main" / "java" / "example" / "Remember.java"
-    assert source.read_text() in (DOCS / "start" / "java.md").read_text()
+def test_page_and_readme_show_the_example() -> None:
+    source = (EXAMPLE / "src" / "main" / "java" / "example" / "Remember.java").read_text()
+    assert source in (DOCS / "start" / "java.md").read_text()
+    shown = re.search(r"^```java\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert shown and textwrap.indent(shown[1], "    ") in source

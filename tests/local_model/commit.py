@@ -111,7 +111,7 @@ def show_result(task: Mapping[str, Any], seconds: float) -> None:
     """How it ended."""
     print(f"task: {task['status']} after {task['attempt']} attempts, {seconds:.0f} s")
     if task["error"]:
-        print(f"error: {json.dumps(task['error'], ensure_ascii=False)}")
+        print(f"error: {task['error']}")
     if task["result"]:
         result = task["result"]
         print(f"outcome: {result['outcome']}; dropped items: {result['dropped_items']}")

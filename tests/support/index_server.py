@@ -12,7 +12,7 @@ from typing import Any
 import qdrant_edge as edge
 from qdrant_client import grpc as wire
 
-from tests.doubles.qdrant import QdrantDouble, _Collection
+from tests.doubles.qdrant import Collection, QdrantDouble
 
 
 class LastingDouble(QdrantDouble):
@@ -24,7 +24,7 @@ class LastingDouble(QdrantDouble):
         for request in sorted(directory.glob("collection-*.request")):
             created = wire.CreateCollection.FromString(request.read_bytes())
             shard = edge.EdgeShard.load(str(request.with_suffix("")), None)
-            self._collections[created.collection_name] = _Collection(shard, created)
+            self._collections[created.collection_name] = Collection(shard, created)
             self._made += 1
 
     async def Create(self, request: Any, context: Any) -> Any:

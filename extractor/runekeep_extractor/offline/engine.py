@@ -14,8 +14,8 @@ from runekeep.v1 import common_pb2, extractor_service_pb2, task_service_pb2
 from runekeep_extractor.engine.interface import EngineOutput, Job, JobFailed
 from runekeep_extractor.engine.tool_counts import calls_of
 from runekeep_extractor.offline.guard import RuleGuard
-from runekeep_extractor.offline.memories import memory_operations
-from runekeep_extractor.offline.operations import Permit
+from runekeep_extractor.offline.memory_changes import memory_operations
+from runekeep_extractor.offline.operation_builders import Permit
 from runekeep_extractor.offline.sentences import sentences_of
 from runekeep_extractor.offline.statements import Statement, classify
 from runekeep_extractor.offline.summary import summarize

@@ -12,7 +12,7 @@ import structlog
 from runekeep.v1 import extractor_service_pb2, memory_service_pb2
 from runekeep_extractor.engine.concurrency import side_by_side
 from runekeep_extractor.engine.interface import Job
-from runekeep_extractor.offline.operations import Permit
+from runekeep_extractor.offline.operation_builders import Permit
 from runekeep_extractor.offline.statements import Statement
 from runekeep_extractor.rpc.calls import NotAllowed, NotThere, SearchAway, TooMuch, as_many_as_fit
 from runekeep_extractor.rpc.searches import find_fitting, memories_of

@@ -26,7 +26,7 @@ from runekeep_schemas.memory_types.templates import placeholders
 
 NEAR: Final = 0.6
 """Cosine. Measured with the server's own embedder on pairs labelled beforehand: of 29 pairs that need a decision, 28
-are at or above it; of 32 pairs that need none, none is. tests/unit/extractor/test_near.py checks this.
+are at or above it; of 32 pairs that need none, none is. tests/unit/extractor/pipeline/test_near.py checks this.
 """
 NEAR_ADDED: Final = 0.7
 """The same for an add-only type. Labelled pairs of cases that are the same begin at 0.70."""

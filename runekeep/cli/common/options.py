@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
+_MAX_REVISION = 2**63 - 1
+
 Address = Annotated[
     str | None,
     typer.Option(
@@ -57,11 +59,19 @@ def parse_as_of(text: str, name: str = "--as-of") -> "Moment | None":
     if not text:
         return None
     if text.isdecimal():
-        return int(text)
+        return parse_revision(text, name)
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter("expected the number of a revision, or a time", param_hint=name) from None
+
+
+def parse_revision(text: str, name: str) -> int:
+    """Returns the number of a revision. Raises typer.BadParameter if it is too large."""
+    # Python reads no number of more than 4,300 digits.
+    if len(text) > len(str(_MAX_REVISION)) or int(text) > _MAX_REVISION:
+        raise typer.BadParameter("no such revision; see `runekeep history list`", param_hint=name)
+    return int(text)
 
 
 def client_command(command: Callable[Concatenate["Client", Output, P], None]) -> Callable[..., None]:

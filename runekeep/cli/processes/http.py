@@ -1,5 +1,6 @@
 """The command that serves the calls of users over HTTP with JSON."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -47,6 +48,12 @@ def http(
             names=tuple(name or ()),
             origins=tuple(origin or ()),
         )
-        run(settings, announcer(Output(as_json), "http", "HTTP"))
+        run(settings, announcer(Output(as_json), "http", "HTTP", _example))
     except ValueError as error:
         fail(str(error), status=2)
+
+
+def _example(url: str) -> str:
+    """Returns a call that a shell can run, with the key of the environment where there is one."""
+    key = ' -H "authorization: Bearer $RUNEKEEP_API_KEY"' if os.environ.get("RUNEKEEP_API_KEY") else ""
+    return f"curl {url}runekeep.v1.SessionService/ListSessions -H 'content-type: application/json'{key} -d '{{}}'"

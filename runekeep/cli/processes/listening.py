@@ -1,4 +1,4 @@
-"""Shared options of the commands that serve HTTP, and the line that prints their URL."""
+"""Shared options of the commands that serve HTTP, and the lines that print their URL."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,11 @@ Names = Annotated[
 ]
 
 
-def announcer(output: Output, kind: str, title: str) -> Callable[[str], None]:
-    """Returns a function that prints the URL of a server, below `kind` in JSON, after `title` for people."""
+def announcer(
+    output: Output, kind: str, title: str, example: Callable[[str], str] | None = None
+) -> Callable[[str], None]:
+    """Returns a function that prints the URL of a server, below `kind` in JSON; for people after `title`, and then the
+    `example` of a call."""
 
     def announce(url: str) -> None:
         if output.as_json:
@@ -28,5 +31,7 @@ def announcer(output: Output, kind: str, title: str) -> Callable[[str], None]:
 
         # Not say(), which leaves the line in a buffer while the server runs.
         output.console.print(Text.assemble(f"{title} on ", (url, "bold green")), soft_wrap=True)
+        if example:
+            output.console.print(Text(f"Try it: {example(url)}"), soft_wrap=True)
 
     return announce

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from runekeep.cli.common.empty_space import describe_empty_space
 from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count
 from runekeep.cli.common.options import client_command
@@ -49,8 +50,10 @@ def export(
             fail(f"{file} cannot be written: {error.strerror}")
     if output.as_json:
         output.json({"file": str(file), "bytes": written})
-    else:
-        output.say(f"Wrote {written:,} bytes to {file}.")
+        return
+    output.say(f"Wrote {written:,} bytes to {file}.")
+    if nothing := describe_empty_space(client):
+        output.say(nothing, "yellow")
 
 
 @client_command

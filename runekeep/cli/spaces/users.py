@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runekeep.cli.common.confirmation import Yes, confirm
+from runekeep.cli.common.empty_space import describe_empty_space
+from runekeep.cli.common.errors import fail
 from runekeep.cli.common.formats import format_count, format_minute
 from runekeep.cli.common.options import client_command
 from runekeep.cli.common.output import Output
@@ -79,9 +81,14 @@ def copy(
     All is copied or nothing. Your key must be for the whole account: of the scope account.
     """
     if replace:
+        if nothing := describe_empty_space(client):
+            fail(f"nothing was deleted or copied. {nothing}")
         confirm(f"Delete everything of {to} first?", yes=yes)
     copied = client.copy_user(to, replace=replace)
     if output.as_json:
         output.json(copied)
+        return
+    if not any(copied.contents.to_dict().values()) and (nothing := describe_empty_space(client)):
+        output.say(f"Copied nothing to {to}. {nothing}", "yellow")
         return
     output.say(f"Copied to {to}: {describe_contents(copied.contents)}.")

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from mcp.server.mcpserver import Context, MCPServer
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from runekeep import Message, TextPart
 from runekeep.client.sessions.messages import RoleName, split_calls
@@ -13,6 +13,7 @@ from runekeep.mcp.tools.toolbox import ADDS, READS, Toolbox, add_tool
 
 
 class ChatMessage(BaseModel):
+    model_config = ConfigDict(extra="forbid")
     role: RoleName
     text: str
 

@@ -14,7 +14,7 @@ from runekeep_storage.embedders import KNOWN, Embedder, EmbedderUnavailable, emb
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.embedder_change import Change, ChangeRefused, ChangeState
-from runekeep_storage.indexing.relay import EMBEDDER
+from runekeep_storage.relay.relay import EMBEDDER
 from runekeep_storage.store import Store
 
 CHECK_SECONDS: Final = 25.0

@@ -29,12 +29,12 @@ from runekeep_server.protocol.secret_scan import scan_for_secrets
 from runekeep_server.wire.basics import extractor_json
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.errors import LeaseLost, SpaceShut, VersionConflict
-from runekeep_storage.indexing.relay import MEMORIES, PASSAGES
 from runekeep_storage.jobs import extraction_records, jobs, repairs, tasks
 from runekeep_storage.jobs.jobs import Failure
 from runekeep_storage.memories import apply as storage_apply
 from runekeep_storage.memories.apply import Applied, PreparedCommit
 from runekeep_storage.records import Job, Message
+from runekeep_storage.relay.relay import MEMORIES, PASSAGES
 from runekeep_storage.sessions import archives, sessions
 from runekeep_storage.store import Store
 

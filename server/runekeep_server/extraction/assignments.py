@@ -7,8 +7,8 @@ from google.rpc import code_pb2, status_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_schemas.documents.uris import archive_uri, session_uri, space_root
 from runekeep_schemas.policy import Plan
-from runekeep_server.extraction.failure_policy import SECOND, class_name
-from runekeep_server.extraction.leases import wire_lease
+from runekeep_server.leases.failure_policy import SECOND, class_name
+from runekeep_server.leases.lease_table import wire_lease
 from runekeep_server.wire.basics import duration
 from runekeep_server.wire.tasks import KINDS
 from runekeep_storage.jobs import asks, jobs

@@ -9,14 +9,14 @@ import structlog
 from runekeep.v1 import common_pb2, task_service_pb2
 from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_common import failpoints
-from runekeep_server.extraction.leases import LeaseRecord, LeaseTable, lease_of, lost_message, wire_lease
-from runekeep_server.extraction.outbox import Outbox
-from runekeep_server.extraction.output_buffers import OutputBuffer, check_size
-from runekeep_server.extraction.renewals import LeaseRenewer
-from runekeep_server.extraction.verdict_messages import chunks_missing, server_error
-from runekeep_server.extraction.verdicts import Verdicts
-from runekeep_server.extraction.worker_records import WorkerRecords
 from runekeep_server.identity import Worker
+from runekeep_server.leases.lease_table import LeaseRecord, LeaseTable, lease_of, lost_message, wire_lease
+from runekeep_server.leases.outbox import Outbox
+from runekeep_server.leases.output_buffers import OutputBuffer, check_size
+from runekeep_server.leases.renewals import LeaseRenewer
+from runekeep_server.leases.verdict_messages import chunks_missing, server_error
+from runekeep_server.leases.verdicts import Verdicts
+from runekeep_server.leases.worker_records import WorkerRecords
 from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.error_mapping import as_api_error
 from runekeep_server.protocol.errors import internal, protocol_violation

@@ -13,11 +13,11 @@ from runekeep_server.apply import telemetry
 from runekeep_server.extraction.assignments import build_assignment
 from runekeep_server.extraction.connection import Connection
 from runekeep_server.extraction.connections import Connections
-from runekeep_server.extraction.failure_policy import claim
-from runekeep_server.extraction.leases import LeaseRecord, LeaseTable
-from runekeep_server.extraction.rotation import Rotation
-from runekeep_server.extraction.verdicts import Verdicts
-from runekeep_server.extraction.worker_records import JobLimits, WorkerRecords
+from runekeep_server.extraction.worker_rotation import Rotation
+from runekeep_server.leases.failure_policy import claim
+from runekeep_server.leases.lease_table import LeaseRecord, LeaseTable
+from runekeep_server.leases.verdicts import Verdicts
+from runekeep_server.leases.worker_records import JobLimits, WorkerRecords
 from runekeep_server.settings import Settings
 from runekeep_server.tasks.watchers import Watchers
 from runekeep_storage.database import Database
@@ -25,7 +25,7 @@ from runekeep_storage.jobs import jobs
 from runekeep_storage.jobs.budgets import TokenLimits
 from runekeep_storage.jobs.claiming import AtLimit, Holder, OutOfBudget, Unwanted
 from runekeep_storage.jobs.jobs import LeaseTerms
-from runekeep_storage.jobs.leases import digest_of, new_secret
+from runekeep_storage.jobs.lease_holders import digest_of, new_secret
 from runekeep_storage.records import Job
 
 BUCKETS_OFF = "memory buckets are switched off on this server"

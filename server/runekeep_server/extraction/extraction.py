@@ -10,19 +10,19 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_common.times import DAY_US
 from runekeep_server.apply import telemetry
 from runekeep_server.apply.applier import Applier
-from runekeep_server.extraction.attempt_records import AttemptRecorder
 from runekeep_server.extraction.connection import Connection
 from runekeep_server.extraction.connections import Connections
 from runekeep_server.extraction.dispatcher import Dispatcher
-from runekeep_server.extraction.failure_policy import SECOND, FailurePolicy
-from runekeep_server.extraction.leases import LeaseTable, cancel_message, lost_message
-from runekeep_server.extraction.output_buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS
-from runekeep_server.extraction.part_watch import PROBE_INTERVAL_SECONDS, PartWatch
 from runekeep_server.extraction.reaper import Reaper
-from runekeep_server.extraction.renewals import LeaseRenewer
-from runekeep_server.extraction.verdicts import Verdicts
-from runekeep_server.extraction.worker_records import LossPolicy, WorkerRecords
 from runekeep_server.identity import Worker
+from runekeep_server.leases.attempt_records import AttemptRecorder
+from runekeep_server.leases.failure_policy import SECOND, FailurePolicy
+from runekeep_server.leases.lease_table import LeaseTable, cancel_message, lost_message
+from runekeep_server.leases.output_buffers import MAX_CHUNK_BYTES, MAX_OPERATIONS
+from runekeep_server.leases.part_watch import PROBE_INTERVAL_SECONDS, PartWatch
+from runekeep_server.leases.renewals import LeaseRenewer
+from runekeep_server.leases.verdicts import Verdicts
+from runekeep_server.leases.worker_records import LossPolicy, WorkerRecords
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.settings import Settings
 from runekeep_server.tasks.watchers import Watchers

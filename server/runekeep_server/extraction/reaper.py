@@ -4,7 +4,7 @@ import contextlib
 from collections import deque
 from dataclasses import dataclass
 
-from runekeep_server.extraction.failure_policy import SECOND, AttemptEnd, FailurePolicy
+from runekeep_server.leases.failure_policy import SECOND, AttemptEnd, FailurePolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.errors import StoreUnavailable

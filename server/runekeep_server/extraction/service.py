@@ -12,8 +12,8 @@ from runekeep.v1 import extractor_service_pb2_grpc, memory_service_pb2
 from runekeep_schemas.documents.uris import Place, parse
 from runekeep_server.extraction.extraction import Extraction
 from runekeep_server.extraction.job_input import JobInput
-from runekeep_server.extraction.leases import lease_of
 from runekeep_server.identity import current_worker
+from runekeep_server.leases.lease_table import lease_of
 from runekeep_server.memories import listed_memories, reads, search
 from runekeep_server.protocol.answer_sizes import AnswerSizes
 from runekeep_server.protocol.errors import protocol_violation, unavailable
@@ -31,8 +31,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ExtractorService(extractor_service_pb2_grpc.ExtractorServiceServicer):
-    """A call names a lease and reaches only that lease's space. `runekeep_storage.jobs.leases` decides who may use the
-    lease."""
+    """A call names a lease and reaches only that lease's space. `runekeep_storage.jobs.lease_holders` decides who may
+    use the lease."""
 
     def __init__(self, store: Store, settings: Settings, extraction: Extraction) -> None:
         self._store = store

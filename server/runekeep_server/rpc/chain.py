@@ -13,8 +13,8 @@ import grpc
 import structlog
 from google.protobuf import descriptor_pool
 
-from runekeep_server.extraction.output_buffers import MAX_CHUNK_REQUEST_BYTES
 from runekeep_server.identity import Authenticator, enter_metadata
+from runekeep_server.leases.output_buffers import MAX_CHUNK_REQUEST_BYTES
 from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.errors import unavailable, unimplemented
 from runekeep_server.protocol.message_shape import check_shape

@@ -1,6 +1,6 @@
 """Commits sessions that have been idle for as long as their rules allow.
 
-The due time is in the session's row (`runekeep_storage.sessions.auto_commits`). Every server looks for due sessions;
+The due time is in the session's row (`runekeep_storage.sessions.idle_commits`). Every server looks for due sessions;
 the first makes the commit, the others find it done. A killed server leaves only rows that are still due.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import structlog
 
 from runekeep_common.telemetry import tracing
-from runekeep_schemas.auto_commit import SECOND
+from runekeep_schemas.auto_commit_rules import SECOND
 from runekeep_server.identity import new_trace
 from runekeep_server.sessions.commits import Commits
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.errors import BacklogFull, SpaceShut, StoreUnavailable
-from runekeep_storage.sessions import auto_commits
-from runekeep_storage.sessions.auto_commits import Idle
+from runekeep_storage.sessions import idle_commits
 from runekeep_storage.sessions.commits import Commit
+from runekeep_storage.sessions.idle_commits import Idle
 
 SLICE = 100
 """Sessions of one read; each is committed in its own transaction."""
@@ -78,7 +78,7 @@ class IdleCommits:
             with tracing.span("auto commit", attributes={"runekeep.account": idle.space.account}) as span:
                 trace = span.traceparent or new_trace().traceparent
                 done = await self._database.write(
-                    auto_commits.commit_if_due, idle.space, idle.session_id, self._commits.rules, trace
+                    idle_commits.commit_if_due, idle.space, idle.session_id, self._commits.rules, trace
                 )
         except SpaceShut:
             # The user is being deleted, sessions first.
@@ -88,7 +88,7 @@ class IdleCommits:
         except Exception:
             # One session must not block the others, nor fill the log.
             log.exception("auto_commit_failed", **where)
-            await self._database.write(auto_commits.put_off_long, idle.space, idle.session_id)
+            await self._database.write(idle_commits.put_off_long, idle.space, idle.session_id)
             return True
         if isinstance(done, Commit):
             log.info("auto_commit", task=done.task_id, **where)
@@ -116,4 +116,4 @@ class IdleCommits:
 
 
 async def _due_and_next(tx: Tx, after: Idle | None) -> tuple[Sequence[Idle], int | None]:
-    return await auto_commits.due(tx, after, SLICE), await auto_commits.next_in(tx)
+    return await idle_commits.due(tx, after, SLICE), await idle_commits.next_in(tx)

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 
 from runekeep.v1 import common_pb2, session_service_pb2
-from runekeep_schemas.auto_commit import AutoCommit, AutoCommitError
+from runekeep_schemas.auto_commit_rules import AutoCommit, AutoCommitError
 from runekeep_schemas.documents.uris import archive_uri, session_uri
 from runekeep_schemas.policy import MemoryPolicy
 from runekeep_server.protocol.errors import invalid

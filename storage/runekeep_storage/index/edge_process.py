@@ -56,7 +56,7 @@ def main() -> None:
     directory.mkdir(parents=True, exist_ok=True)
     engine = EdgeEngine(directory, VectorDatatype(sys.argv[2]))
     try:
-        _Server(inbox, outbox, engine, _Lock(directory / "lock")).run()
+        EdgeServer(inbox, outbox, engine, DirectoryLock(directory / "lock")).run()
     except BrokenPipeError:
         pass  # The server is gone; its acknowledged writes are closed properly below.
     finally:
@@ -72,10 +72,10 @@ def _private_streams() -> tuple[BinaryIO, BinaryIO]:
     return inbox, outbox
 
 
-class _Server:
+class EdgeServer:
     """Answers requests until the input ends, and flushes between them."""
 
-    def __init__(self, inbox: BinaryIO, outbox: BinaryIO, engine: EdgeEngine, lock: "_Lock") -> None:
+    def __init__(self, inbox: BinaryIO, outbox: BinaryIO, engine: EdgeEngine, lock: "DirectoryLock") -> None:
         self._inbox = inbox
         self._outbox = outbox
         self._engine = engine
@@ -131,7 +131,7 @@ class _Server:
         return Answer(request.number, result, None)
 
 
-class _Lock:
+class DirectoryLock:
     """A lock on a directory, held by at most one process until that process ends in any way."""
 
     def __init__(self, path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Keeps the index up to date: the outbox, the relay, passages, missing vectors, rebuilds and repairs."""
+"""What the index must receive: the outbox, rows as points, passages, and the embedder of each space."""

@@ -32,7 +32,7 @@ async def rewrite(
 ) -> None:
     """Rewrites passages of messages that the commit `task_id` archived, and queues their points at `revision`, so that
     a reader who waits for that revision finds them by their words. Vectors follow, see
-    `runekeep_storage.indexing.backfill`.
+    `runekeep_storage.relay.missing_vectors`.
 
     Skips passages that the relay has not made yet: it makes them with the captions.
     """

@@ -251,7 +251,7 @@ NEXT_SPACE_OF_LINES = _next_space("memories", _LACKS_LINES, "uri", "'~'")
 
 def of_known_type(place: int) -> str:
     """Returns a condition to append: memories of one of the types in the parameter at `place`, see
-    `backfill.known_types`."""
+    `missing_vectors.known_types`."""
     return f" AND ${place} LIKE '%,' || memory_type || ',%'"
 
 

@@ -34,9 +34,10 @@ itself."""
 @dataclass(frozen=True, slots=True)
 class Holder:
     """The principal that gets a job. `name`: the principal; `digest`: hash of the lease's secret, see
-    `runekeep_storage.jobs.leases`; `accounts`: those whose jobs it may get, empty for all; `max_jobs`: leases that the
-    principal may hold; `max_own_jobs`: leases that its worker of that name may hold; None: no limit. `without_kind`:
-    a kind of jobs that its worker cannot do, empty if it can do all; such jobs must have lanes of their own."""
+    `runekeep_storage.jobs.lease_holders`; `accounts`: those whose jobs it may get, empty for all; `max_jobs`: leases
+    that the principal may hold; `max_own_jobs`: leases that its worker of that name may hold; None: no limit.
+    `without_kind`: a kind of jobs that its worker cannot do, empty if it can do all; such jobs must have lanes of their
+    own."""
 
     name: str = ""
     digest: str = ""

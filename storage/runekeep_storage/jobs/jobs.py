@@ -18,7 +18,7 @@ from runekeep_storage.database import Row, Space, Topic, Tx
 from runekeep_storage.drivers.common.statement_lists import in_rows
 from runekeep_storage.errors import LeaseLost, NotFound, WrongTaskState
 from runekeep_storage.jobs import statements, tasks
-from runekeep_storage.jobs.leases import may_use
+from runekeep_storage.jobs.lease_holders import may_use
 from runekeep_storage.jobs.task_sessions import has_session
 from runekeep_storage.records import Job, LeaseId
 

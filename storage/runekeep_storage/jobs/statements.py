@@ -253,7 +253,7 @@ def leased_jobs(count: int) -> str:
 @cache
 def renew_leases(count: int) -> str:
     """Extends leases by user, id, fencing token and holder. A lease that is not bound yet, see
-    `runekeep_storage.jobs.leases`, is bound to that holder."""
+    `runekeep_storage.jobs.lease_holders`, is bound to that holder."""
     return (
         "UPDATE jobs SET lease_expires = CASE WHEN attempt_ends < $2 THEN attempt_ends ELSE $2 END,"
         " lease_digest = CASE WHEN bound_epoch = lease_epoch OR k.column4 = '' THEN lease_digest ELSE '' END,"

@@ -11,7 +11,7 @@ from runekeep_storage.indexing import captions
 from runekeep_storage.indexing.captions import Captioned
 from runekeep_storage.jobs import extraction_records, jobs, tasks
 from runekeep_storage.jobs.extraction_records import AttemptRecord
-from runekeep_storage.jobs.leases import may_use
+from runekeep_storage.jobs.lease_holders import may_use
 from runekeep_storage.memories import revisions, statements
 from runekeep_storage.memories.revisions import Origin
 from runekeep_storage.proposals import proposals

@@ -51,7 +51,7 @@ def of_row(row: Row, now: int) -> Backlog:
 
 
 async def of_space(tx: Tx, space: Space, known_types: str = WITHOUT_EMBEDDER) -> Backlog:
-    """Returns the backlog of the space. `known_types`: see `backfill.known_types`."""
+    """Returns the backlog of the space. `known_types`: see `missing_vectors.known_types`."""
     row = await tx.fetchrow(statements.BACKLOG, space.account, space.user, known_types)
     assert row is not None, "a sum is there whatever it is of"
     return of_row(row, tx.now())
@@ -59,7 +59,7 @@ async def of_space(tx: Tx, space: Space, known_types: str = WITHOUT_EMBEDDER) ->
 
 async def of_task(tx: Tx, space: Space, task: Task, known_types: str = WITHOUT_EMBEDDER) -> TaskBacklog:
     """Returns the backlog of a commit; an empty one for a task of another kind. `known_types`: see
-    `backfill.known_types`."""
+    `missing_vectors.known_types`."""
     if task.kind != jobs.COMMIT:
         return TaskBacklog(0, 0)
     standing = await watermarks.standing(tx, space, await watermarks.index_of_store(tx))

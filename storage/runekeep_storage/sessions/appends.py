@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runekeep_common import tokens
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage import message_rows
 from runekeep_storage.blobs.blobs import digest_of
 from runekeep_storage.database import Row, Space, Tx

@@ -4,7 +4,7 @@ call."""
 from dataclasses import dataclass
 
 from runekeep_common import failpoints
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage.database import Row, Space, Topic, Tx
 from runekeep_storage.errors import BacklogFull, NotFound
 from runekeep_storage.jobs import jobs, tasks

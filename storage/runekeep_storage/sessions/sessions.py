@@ -4,7 +4,7 @@ same at any length."""
 import json
 
 from runekeep_common import tokens
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage import message_rows
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within

@@ -13,13 +13,13 @@ from runekeep_storage.indexing import outbox, passages, rows, stale_points
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.indexing.points import memory_point, passage_point
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.jobs import jobs
 from runekeep_storage.memories import memories, revisions
 from runekeep_storage.memories.apply import apply
 from runekeep_storage.memories.revisions import BY_HAND
 from runekeep_storage.records import LeaseId, MemoryWrite, MessageRun
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.sessions import sessions
 from runekeep_storage.spaces import spaces, watermarks
 from tests.support.storage.databases import (

@@ -17,12 +17,13 @@ from runekeep_storage.erasure.deletion import DeletedUser, delete_session, delet
 from runekeep_storage.errors import LeaseLost, NotFound, RequestReused
 from runekeep_storage.index.base import IndexPoint, VectorIndex
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, passages, rows
+from runekeep_storage.indexing import passages, rows
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.points import passage_point
 from runekeep_storage.jobs import claiming, jobs, repairs, tasks
 from runekeep_storage.memories import apply, memories
 from runekeep_storage.records import Session
+from runekeep_storage.relay import missing_vectors
 from runekeep_storage.sessions import sessions
 from runekeep_storage.spaces import pending_deletions
 from runekeep_storage.tables import SLICE
@@ -176,8 +177,8 @@ async def test_what_is_not_yet_taken_away_cannot_be_reached(
     assert await database.read(rows.names, ANN, "passages", rows.FIRST, 10) == []
     assert await database.read(rows.passage_points, ANN, [("s", more)], Models("")) == []
     assert await database.read(passages.of_points, ANN, [(("s", more), passage_point(ANN, "ann-s", more))]) == {}
-    assert await database.read(backfill.missing, ANN, registry, 100) == []
-    assert await database.read(backfill.missing, BOB, registry, 100)
+    assert await database.read(missing_vectors.missing, ANN, registry, 100) == []
+    assert await database.read(missing_vectors.missing, BOB, registry, 100)
 
     await Cleaner(database, FolderBlobs(tmp_path)).clean()
     assert await held(database, ANN) == {"messages": 0, "passages": 0, "leftovers": 0}
@@ -400,12 +401,12 @@ async def test_a_late_vector_is_of_its_own_row_alone(search: Search) -> None:
     search.embedder.go.clear()
     await queue(search.database, ANN, "t1", "")
     await done(search.database, wordless(searches.write(ANN, "tea", 0, 1, "old words")))
-    missing = await search.database.read(backfill.missing, ANN, Registry.load(), 10)
+    missing = await search.database.read(missing_vectors.missing, ANN, Registry.load(), 10)
     await search.database.write(delete_user, ANN, "")
     await queue(search.database, ANN, "t2", "")
     await done(search.database, wordless(searches.write(ANN, "tea", 0, 1, "new words")))
 
-    await search.database.write(backfill.fill, ANN, [(one, b"1234" * 8) for one in missing], "hashed-words-8")
+    await search.database.write(missing_vectors.fill, ANN, [(one, b"1234" * 8) for one in missing], "hashed-words-8")
 
     assert [row["dense"] for row in (await dump(search.database, ANN))["memories"]] == [None]
 

@@ -7,10 +7,11 @@ from runekeep_storage.database import Tx
 from runekeep_storage.embedders.vectors import cosine
 from runekeep_storage.erasure import messages as erased_messages
 from runekeep_storage.erasure import receipts
-from runekeep_storage.indexing import backfill, rows, stale_points
+from runekeep_storage.indexing import rows, stale_points
 from runekeep_storage.indexing.embedder_change import Models
 from runekeep_storage.indexing.stale_points import again
 from runekeep_storage.jobs import jobs
+from runekeep_storage.relay import missing_vectors
 from runekeep_storage.sessions import sessions
 from tests.doubles.word_embedder import WordEmbedder, vector
 from tests.support.appending import add_messages
@@ -127,12 +128,12 @@ async def test_a_vector_that_was_being_made_with_it_is_not_kept(search: Search) 
     search.relay.start()
     await search.caught_up(ANN)
     await search.relay.stop()
-    missing = await search.database.read(backfill.missing, ANN, search.registry, 10)
+    missing = await search.database.read(missing_vectors.missing, ANN, search.registry, 10)
     assert [SECRET in one.text for one in missing] == [True, True, False]
     late = [(one, vector(one.text)) for one in missing]
 
     await erase(search)
-    await search.database.write(backfill.fill, ANN, late, WordEmbedder.model)
+    await search.database.write(missing_vectors.fill, ANN, late, WordEmbedder.model)
 
     found = await vectors(search)
     assert (found[2], found[3]) == (None, late[2][1])

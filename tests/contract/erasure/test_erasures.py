@@ -18,7 +18,7 @@ from runekeep_storage.jobs import jobs, tasks
 from runekeep_storage.memories import apply, memories
 from runekeep_storage.records import STORED_OUTPUT, Message
 from runekeep_storage.search import recalled
-from runekeep_storage.sessions import archives, auto_commits, sessions
+from runekeep_storage.sessions import archives, idle_commits, sessions
 from runekeep_storage.spaces import pending_deletions
 from runekeep_storage.tables import TABLES
 from tests.support.storage.databases import ANN, BOB, Clock, claim, commit, prepared, uri
@@ -254,7 +254,7 @@ async def test_a_commit_of_which_nothing_is_left_is_cancelled(store: Store) -> N
 async def test_a_session_in_which_all_is_erased_has_nothing_to_commit(store: Store) -> None:
     database = store.database
     await say(database, ANN, "s", words("m1", "tea"), words("m2", WORD))
-    await database.write(auto_commits.put_off, ANN, "s", 7)
+    await database.write(idle_commits.put_off, ANN, "s", 7)
     (before,) = (await dump(database, ANN))["sessions"]
     await store.erase(ANN, MESSAGES)
     (between,) = (await dump(database, ANN))["sessions"]

@@ -12,13 +12,13 @@ from runekeep.v1 import extractor_service_pb2 as pb
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.apply.applier import Applier
 from runekeep_server.apply.output import Output, Unusable
-from runekeep_server.extraction.attempt_records import AttemptRecorder
 from runekeep_server.extraction.extraction import Extraction
-from runekeep_server.extraction.failure_policy import AttemptFailure, FailurePolicy
-from runekeep_server.extraction.leases import wire_lease
-from runekeep_server.extraction.output_buffers import OutputBuffer
-from runekeep_server.extraction.verdicts import Verdicts
 from runekeep_server.identity import Worker, new_trace
+from runekeep_server.leases.attempt_records import AttemptRecorder
+from runekeep_server.leases.failure_policy import AttemptFailure, FailurePolicy
+from runekeep_server.leases.lease_table import wire_lease
+from runekeep_server.leases.output_buffers import OutputBuffer
+from runekeep_server.leases.verdicts import Verdicts
 from runekeep_server.settings import Settings
 from runekeep_server.tasks.watchers import Watchers
 from runekeep_storage.database import Database, Space

@@ -26,9 +26,9 @@ from runekeep_storage.errors import NotFound, VersionConflict
 from runekeep_storage.history import history, rollbacks
 from runekeep_storage.index.base import VectorSpace
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.store import Store
 from tests.support.changes import put, remove
 from tests.support.storage.databases import ANN, BOB

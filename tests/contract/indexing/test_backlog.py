@@ -11,9 +11,10 @@ import pytest
 from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.erasure import purge
-from runekeep_storage.indexing import backfill, outbox, passages
+from runekeep_storage.indexing import outbox, passages
 from runekeep_storage.indexing.outbox import Entry
 from runekeep_storage.memories import memories
+from runekeep_storage.relay import missing_vectors
 from tests.support.storage.databases import ANN, CAT, SECOND, NewStore
 from tests.support.storage.query_costs import Cost, Measured, assert_as_cheap
 
@@ -214,7 +215,7 @@ async def memories_without_vectors(tx: Tx, count: int, user: str = "'ann'") -> N
 
 
 async def rows_of_ann(tx: Tx, limit: int) -> list[tuple[str, int]]:
-    found = await backfill.missing(tx, ANN, Registry.load(), limit)
+    found = await missing_vectors.missing(tx, ANN, Registry.load(), limit)
     return [(one.row["session_id"], one.row["sequence"]) for one in found]
 
 
@@ -237,7 +238,7 @@ async def test_whose_turn_it_is_is_found_without_reading_what_waits(
 ) -> None:
     """The user comes after one that has the whole backlog, and is one of as many users."""
     rows = {"archives": archives, "passages": passage_rows, "memories": memories_without_vectors}[waiting]
-    next_spaces = passages.waiting_spaces if waiting == "archives" else backfill.waiting_spaces
+    next_spaces = passages.waiting_spaces if waiting == "archives" else missing_vectors.waiting_spaces
 
     async def fill(tx: Tx, count: int) -> None:
         await rows(tx, count if of_one else 1)
@@ -258,7 +259,7 @@ async def test_accounts_that_are_left_out_are_passed_over_however_many_users_wai
             "INSERT INTO passages (account, user_id, session_id, sequence) VALUES ('other', 'cat', 's', 1)"
         )
 
-    few, many = await compared(new_store, (fill,), backfill.waiting_spaces, outbox.FIRST, 2, {ANN.account})
+    few, many = await compared(new_store, (fill,), missing_vectors.waiting_spaces, outbox.FIRST, 2, {ANN.account})
 
     assert few == many == ([CAT], (CAT.account, CAT.user))
 

@@ -15,8 +15,8 @@ from runekeep_storage.sessions import image_descriptions, sessions
 from runekeep_storage.sessions.image_descriptions import Described
 from tests.doubles.word_embedder import vector
 from tests.support.appending import add_messages
-from tests.support.storage.auto_commits import erase
 from tests.support.storage.databases import ANN, BOB, claim, commit, prepared, text
+from tests.support.storage.idle_commits import erase
 from tests.support.storage.search import Search, said
 
 pytestmark = pytest.mark.postgres_long

@@ -3,7 +3,7 @@
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.failure_policy import AttemptFailure, FailurePolicy
+from runekeep_server.leases.failure_policy import AttemptFailure, FailurePolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import LeaseLost, NotFound, TooManyQuestions

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy
+from runekeep_server.leases.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.errors import LeaseLost, NotFound, WrongTaskState
 from runekeep_storage.jobs import claiming, jobs, retention
 from runekeep_storage.jobs.claiming import Holder
-from runekeep_storage.jobs.leases import digest_of, new_secret
+from runekeep_storage.jobs.lease_holders import digest_of, new_secret
 from runekeep_storage.jobs.worker_records import MAX_LOST
 from runekeep_storage.memories import apply
 from runekeep_storage.records import Job, LeaseId

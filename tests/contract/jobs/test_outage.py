@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy
+from runekeep_server.leases.failure_policy import AttemptEnd, AttemptFailure, FailurePolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Space
 from runekeep_storage.jobs import claiming, jobs, tasks

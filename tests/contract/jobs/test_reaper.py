@@ -2,8 +2,8 @@
 
 import json
 
-from runekeep_server.extraction.failure_policy import AttemptEnd, FailurePolicy
 from runekeep_server.extraction.reaper import Reaper
+from runekeep_server.leases.failure_policy import AttemptEnd, FailurePolicy
 from runekeep_server.settings import Settings
 from runekeep_storage.database import Database, Tx
 from runekeep_storage.jobs import jobs, tasks

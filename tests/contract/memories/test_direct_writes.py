@@ -15,9 +15,9 @@ from runekeep_server.protocol.api_error import ApiError
 from runekeep_server.protocol.idempotency import MAX_PREPARATIONS
 from runekeep_storage.database import Database
 from runekeep_storage.errors import NotFound, VersionConflict
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.memories import memories
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.store import Store
 from tests.support.changes import put, remove
 from tests.support.storage.databases import ANN, ON_SQLITE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_schemas.documents.uris import MAX_URI_BYTES
 from runekeep_storage.database import Tx
 from runekeep_storage.history import history
@@ -16,8 +16,8 @@ from runekeep_storage.migrations import migrate
 from runekeep_storage.migrations.migrate import (
     HEAD,
 )
-from tests.support.storage.auto_commits import idle_at
 from tests.support.storage.databases import ANN, uri
+from tests.support.storage.idle_commits import idle_at
 from tests.support.storage.migrations import Place, add_spaces_as_before, say_as_before
 
 

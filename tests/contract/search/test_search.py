@@ -12,9 +12,9 @@ from runekeep_schemas.session_skills import SESSION_SKILLS
 from runekeep_storage.database import Space
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import IndexUnavailable, PointKind
-from runekeep_storage.indexing.relay import BATCH
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Memory, Message, Passage
+from runekeep_storage.relay.relay import BATCH
 from runekeep_storage.search import searcher, snapshot
 from runekeep_storage.search.requests import FindAnswer, SearchUnanswerable
 from runekeep_storage.sessions import sessions

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.drivers.common.idempotent_requests import RequestKey
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase

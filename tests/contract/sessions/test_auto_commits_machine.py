@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from runekeep_common.tokens import stored_parts, tokens_of_stored
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.jobs import jobs
 from runekeep_storage.records import Message, Session

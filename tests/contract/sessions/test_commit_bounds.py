@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_schemas.policy import UnknownTypeError
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.errors import BacklogFull
 from runekeep_storage.jobs import jobs
-from runekeep_storage.sessions import auto_commits, commits, sessions
-from runekeep_storage.sessions.auto_commits import Idle
+from runekeep_storage.sessions import commits, idle_commits, sessions
 from runekeep_storage.sessions.commits import Commit
+from runekeep_storage.sessions.idle_commits import Idle
 from tests.support.appending import RULES, add_messages
-from tests.support.storage.auto_commits import HOUR, idle_at, ranges, with_rules, words
 from tests.support.storage.commits import Server
 from tests.support.storage.databases import ANN, BOB, ON_SQLITE, SECOND, Clock, queue, talk
+from tests.support.storage.idle_commits import HOUR, idle_at, ranges, with_rules, words
 from tests.support.storage.query_costs import Cost, Measured
 from tests.support.storage.statements import Statements
 
@@ -76,9 +76,9 @@ async def test_who_is_idle_is_found_by_its_index(database: Database) -> None:
     async def work(tx: Tx) -> list[str]:
         cost = Cost()
         measured: Any = Measured(tx, cost)
-        await auto_commits.due(measured, None, 10)
-        await auto_commits.due(measured, Idle(1, ANN, "s"), 10)
-        await auto_commits.next_in(measured)
+        await idle_commits.due(measured, None, 10)
+        await idle_commits.due(measured, Idle(1, ANN, "s"), 10)
+        await idle_commits.next_in(measured)
         return cost.plans
 
     plans = await database.read_global(work)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_schemas.policy import UnknownTypeError
 from runekeep_server.sessions import auto_commit
 from runekeep_server.sessions import commits as server_commits
@@ -15,12 +15,12 @@ from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.errors import BacklogFull, NotFound
 from runekeep_storage.jobs import jobs
-from runekeep_storage.sessions import auto_commits, sessions
+from runekeep_storage.sessions import idle_commits, sessions
 from runekeep_storage.spaces.space_locks import OpenSpaces, lock
 from tests.support.appending import add_messages
-from tests.support.storage.auto_commits import HOUR, IDLE, erase, idle_at, ranges, update, with_rules, words
 from tests.support.storage.commits import POLL, Server
 from tests.support.storage.databases import ANN, BOB, CAT, SECOND, Clock, NewStore, commit, queue, talk, text
+from tests.support.storage.idle_commits import HOUR, IDLE, erase, idle_at, ranges, update, with_rules, words
 
 pytestmark = pytest.mark.postgres_long
 
@@ -145,7 +145,7 @@ async def test_silence_begins_with_the_last_message_and_nothing_else(database: D
     for rules in (IDLE, AutoCommit(idle=2 * HOUR * SECOND)):
         await database.write(update, ANN, "s", rules)
         assert await idle_at(database, "s") == said_at + rules.idle
-        await database.write(auto_commits.put_off, ANN, "s", clock.now + HOUR * SECOND)
+        await database.write(idle_commits.put_off, ANN, "s", clock.now + HOUR * SECOND)
 
 
 async def test_a_look_goes_over_all_accounts_oldest_first_in_slices(
@@ -162,7 +162,7 @@ async def test_a_look_goes_over_all_accounts_oldest_first_in_slices(
             clock.advance(1)
     clock.advance(HOUR - 2)
 
-    found = await database.read_global(auto_commits.due, None, 100)
+    found = await database.read_global(idle_commits.due, None, 100)
     assert [one.idle_at for one in found] == sorted(one.idle_at for one in found)
     assert {one.session_id for one in found} == {"s0", "s1", "s2", "s3", "s4"}
 
@@ -189,7 +189,7 @@ async def test_a_full_backlog_makes_its_user_wait_and_nobody_else(database: Data
     await database.write(jobs.cancel, ANN, "open", "")
     await server.idle.look()
     assert await ranges(database, "s") == [], "it is not asked for again at once"
-    clock.advance(auto_commits.MIN_PAUSE_US // SECOND)
+    clock.advance(idle_commits.MIN_PAUSE_US // SECOND)
     await server.idle.look()
     assert await ranges(database, "s") == [(1, 1)]
 
@@ -238,7 +238,7 @@ async def test_a_full_backlog_costs_a_look_one_write_and_one_line_of_the_log(
         waited.append((again_at - clock.now) // SECOND)
         clock.now = again_at
         # All of them wait for the same moment.
-        assert len(await database.read_global(auto_commits.due, None, 100)) == 10
+        assert len(await database.read_global(idle_commits.due, None, 100)) == 10
     assert waited[:6] == [30, 30, 60, 120, 240, 480] and set(waited[6:]) == {600}
     assert lines == 1 and await ranges(database, "b", BOB) == [(1, 1)]
 
@@ -317,7 +317,7 @@ async def test_a_session_that_cannot_be_committed_keeps_no_other_one_waiting(dat
 
     await server.idle.look()
     assert (await ranges(database, "broken"), await ranges(database, "sound")) == ([], [(1, 1)])
-    assert await idle_at(database, "broken") == clock.now + auto_commits.MAX_PAUSE_US
+    assert await idle_at(database, "broken") == clock.now + idle_commits.MAX_PAUSE_US
 
 
 async def test_what_is_deleted_or_being_deleted_is_left_alone(database: Database, clock: Clock) -> None:
@@ -362,7 +362,7 @@ async def test_what_is_said_before_the_commit_is_made_puts_it_off(database: Data
     await with_rules(database, ANN, "s", IDLE)
     await server.append(ANN, "s", *words("a"))
     clock.advance(HOUR)
-    (due,) = await database.read_global(auto_commits.due, None, 10)
+    (due,) = await database.read_global(idle_commits.due, None, 10)
     await server.append(ANN, "s", *words("b"))
 
     await server.idle._commit(due)

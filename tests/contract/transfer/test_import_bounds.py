@@ -18,8 +18,9 @@ from runekeep_server.spaces.importing import Imports
 from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database, Space
 from runekeep_storage.errors import ImportLost
-from runekeep_storage.indexing import backfill, passages
+from runekeep_storage.indexing import passages
 from runekeep_storage.indexing.outbox import FIRST
+from runekeep_storage.relay import missing_vectors
 from runekeep_storage.transfer import exporting, importing
 from runekeep_storage.transfer.exporting import Spool
 from runekeep_storage.transfer.exports.archive import ArchiveError
@@ -182,14 +183,17 @@ async def test_what_an_import_makes_is_not_searched_before_it_is_there(database:
 
     assert await database.read_global(passages.waiting_spaces, FIRST, 10) == ([], FIRST)
     assert await database.read(passages.waiting, ANN) == []
-    assert await database.read_global(backfill.waiting_spaces, FIRST, 10) == ([], FIRST)
-    assert await database.read(backfill.missing, ANN, REGISTRY, 10) == []
+    assert await database.read_global(missing_vectors.waiting_spaces, FIRST, 10) == ([], FIRST)
+    assert await database.read(missing_vectors.missing, ANN, REGISTRY, 10) == []
 
     await database.write(importing.finish, ANN, "import-1", [])
     assert await database.read_global(passages.waiting_spaces, FIRST, 10) == ([ANN], FIRST)
     assert len(await database.read(passages.waiting, ANN)) == 1
-    assert await database.read_global(backfill.waiting_spaces, FIRST, 10) == ([ANN], FIRST)
-    assert {one.table for one in await database.read(backfill.missing, ANN, REGISTRY, 10)} == {"memories", "passages"}
+    assert await database.read_global(missing_vectors.waiting_spaces, FIRST, 10) == ([ANN], FIRST)
+    assert {one.table for one in await database.read(missing_vectors.missing, ANN, REGISTRY, 10)} == {
+        "memories",
+        "passages",
+    }
 
 
 def test_pictures_are_described_before_their_archives_come() -> None:

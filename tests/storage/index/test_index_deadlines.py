@@ -14,7 +14,7 @@ from runekeep_storage import deadline
 from runekeep_storage.errors import DeadlinePassed
 from runekeep_storage.index.edge import EdgeIndex
 from runekeep_storage.index.edge_engine import EdgeEngine
-from runekeep_storage.index.edge_process import _Lock, _Server
+from runekeep_storage.index.edge_process import DirectoryLock, EdgeServer
 from runekeep_storage.index.frames import HEADER_SIZE, Request, answer_of, body_size, exception_of, pack
 from tests.support.storage.index_points import ask, opened, point
 
@@ -40,11 +40,11 @@ def test_the_child_leaves_what_nobody_waits_for(tmp_path: Path) -> None:
     )
     engine, outbox = Engine(), BytesIO()
 
-    _Server(
+    EdgeServer(
         cast(Any, BytesIO(b"".join(map(pack, requests)))),
         outbox,
         cast(EdgeEngine, engine),
-        _Lock(tmp_path / "lock"),
+        DirectoryLock(tmp_path / "lock"),
     ).run()
 
     assert engine.served == ["in time", "whenever"]

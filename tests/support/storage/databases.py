@@ -69,7 +69,7 @@ NewStore = Callable[[], StoredDatabase]
 
 class Unowned(SqliteDatabase):
     """A driver that does not claim its file, so that two of them can stand for two servers. Real servers on one file
-    are refused, see tests/integration/test_one_owner.py."""
+    are refused, see tests/integration/stores/test_one_owner.py."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         super().__init__(path, clock=clock)

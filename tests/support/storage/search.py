@@ -13,11 +13,12 @@ from runekeep_schemas.type_files.registry import Registry
 from runekeep_storage.database import Database, Space
 from runekeep_storage.index.base import VectorIndex, VectorSpace
 from runekeep_storage.index.edge import EdgeIndex
-from runekeep_storage.indexing import backfill, outbox, rows
+from runekeep_storage.indexing import outbox, rows
 from runekeep_storage.indexing.attachment import Attachment
-from runekeep_storage.indexing.relay import Relay
 from runekeep_storage.indexing.space_embedders import SpaceEmbedders
 from runekeep_storage.records import Memory, MemoryWrite, Passage
+from runekeep_storage.relay import missing_vectors
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.search import backlog
 from runekeep_storage.search.requests import FindAnswer, FindRequest
 from runekeep_storage.search.searcher import Ranking, Searcher
@@ -63,7 +64,7 @@ class Search:
         embedders = SpaceEmbedders(database, attachment, embedder)
         relay = Relay(database, attachment, embedders, registry, poll_seconds=POLL, check_seconds=CHECK_SECONDS)
         finder = Searcher(
-            database, attachment, embedders, Ranking(candidates=20), relay.hurry, backfill.known_types(registry)
+            database, attachment, embedders, Ranking(candidates=20), relay.hurry, missing_vectors.known_types(registry)
         )
         return cls(database, index, attachment, embedder, embedders, relay, finder, registry)
 

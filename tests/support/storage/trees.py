@@ -14,7 +14,7 @@ from runekeep_server.memories.tree import grep
 from runekeep_storage.blobs.blobs import Blobs
 from runekeep_storage.database import Database, Space
 from runekeep_storage.drivers.common.fair_turns import FairSlots
-from runekeep_storage.indexing.relay import Relay
+from runekeep_storage.relay.relay import Relay
 from runekeep_storage.store import Store
 
 EVERYTHING = 10_000

@@ -84,7 +84,8 @@ class ServerDouble(grpc.GenericRpcHandler):
         self.calls: list[Call] = []
         self.ended = threading.Event()
         """Set once a stream has ended; one that is held open ends when its caller leaves."""
-        self._steps: dict[str, deque[Any]] = defaultdict(deque)
+        self.steps: dict[str, deque[Any]] = defaultdict(deque)
+        """What is still to be answered, by method."""
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=16), handlers=[self])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -94,7 +95,7 @@ class ServerDouble(grpc.GenericRpcHandler):
         self._server.stop(grace=None).wait()
 
     def script(self, method: str, *steps: Any) -> None:
-        self._steps[method].extend(steps)
+        self.steps[method].extend(steps)
 
     def requests(self, method: str) -> list[Any]:
         return [call.request for call in self.calls if call.method == method]
@@ -140,7 +141,7 @@ class ServerDouble(grpc.GenericRpcHandler):
         metadata = {key: str(value) for key, value in context.invocation_metadata()}
         with self._lock:
             self.calls.append(Call(method.name, request, metadata, context.time_remaining()))
-            steps = self._steps[method.name]
+            steps = self.steps[method.name]
             if not steps:
                 return [] if method.server_streaming else message_factory.GetMessageClass(method.output_type)()
             return steps.popleft() if len(steps) > 1 else steps[0]

@@ -92,13 +92,13 @@ def test_a_long_abstract_leaves_room_for_names_and_versions(full: ServerDouble) 
 
 
 def test_no_live_messages_are_said_to_be_none(full: ServerDouble) -> None:
-    full._steps["ListMessages"].clear()
+    full.steps["ListMessages"].clear()
     full.script("ListMessages", session_service_pb2.ListMessagesResponse())
     assert "--all" in run(full, "session", "messages", "s1").stdout
 
 
 def test_a_document_reaches_a_pipe_to_the_letter(full: ServerDouble) -> None:
-    full._steps["ReadDocument"].clear()
+    full.steps["ReadDocument"].clear()
     text = f'{{"abstract": "{LONG}"}}\n'
     full.script("ReadDocument", memory_service_pb2.ReadDocumentResponse(uri=ARCHIVE, text=text))
     assert run(full, "memory", "read", f"{ARCHIVE}/memory_diff.json").stdout == text
@@ -137,7 +137,7 @@ def test_what_a_task_waits_for_is_shown(
     waiting.waiting_for = part
     waiting.error.message = error
     waiting.progress.message = progress
-    full._steps["GetTask"].clear()
+    full.steps["GetTask"].clear()
     full.script("GetTask", task_service_pb2.GetTaskResponse(task=waiting))
     text = " ".join(run(full, "task", "show", "t1").stdout.split())
     assert f"{shown} viking://" in text
@@ -160,7 +160,7 @@ def test_a_commit_of_which_nothing_was_applied_says_so_and_what_it_left_out(full
     empty = task(3)
     empty.result.outcome = task_service_pb2.COMMIT_OUTCOME_NOTHING_APPLIED
     empty.result.skipped.add(reason="peer_not_in_batch", memory_type="entities", message="no message is of that peer")
-    full._steps["GetTask"].clear()
+    full.steps["GetTask"].clear()
     full.script("GetTask", task_service_pb2.GetTaskResponse(task=empty))
     text = " ".join(run(full, "task", "show", "t1").stdout.split())
     assert "completed nothing applied, 2 left out" in text and "peer_not_in_batch" in text
@@ -168,9 +168,9 @@ def test_a_commit_of_which_nothing_was_applied_says_so_and_what_it_left_out(full
 
 
 def test_a_failed_task_says_its_outcome_its_reason_and_its_cost(full: ServerDouble) -> None:
-    full._steps["GetTask"].clear()
+    full.steps["GetTask"].clear()
     full.script("GetTask", task_service_pb2.GetTaskResponse(task=failed()))
-    full._steps["ListTasks"].clear()
+    full.steps["ListTasks"].clear()
     full.script("ListTasks", task_service_pb2.ListTasksResponse(tasks=[failed()]))
     text = run(full, "task", "show", "t1").stdout
     assert "unparseable: invalid_output: no JSON object" in text
@@ -203,7 +203,7 @@ def test_one_is_told_as_one(full: ServerDouble) -> None:
     for number in (1, 2):
         ended = task()
         ended.result.duplicates = ended.result.secrets_withheld = ended.result.dropped_items = number
-        full._steps["GetTask"].clear()
+        full.steps["GetTask"].clear()
         full.script("GetTask", task_service_pb2.GetTaskResponse(task=ended))
         told.append(run(full, "task", "show", "t1").stdout)
     for one, many in (
@@ -241,6 +241,8 @@ def test_an_error_goes_to_stderr_with_its_reason_and_what_to_do(server: ServerDo
     [
         ["memory", "find", "x", "--kind", "thing"],
         ["memory", "ls", "--as-of", "yesterday"],
+        ["memory", "ls", "--as-of", str(2**63)],
+        ["history", "diff", "1", "9" * 5000],
         ["memory", "read", PROFILE, "--characters", "3-5"],
         ["memory", "read", PROFILE, "--characters", "3", "--limit", "1"],
         ["task", "show"],

@@ -1,7 +1,9 @@
 """What a model reads of the tools before it calls one."""
 
 import json
+from typing import Any
 
+import pytest
 from mcp import Client
 
 from runekeep.mcp.budget import count_tokens, fit_lines
@@ -30,6 +32,83 @@ async def test_tools_are_described_in_few_tokens() -> None:
     assert all(0 < tokens <= MAX_DESCRIPTION_TOKENS for tokens in described.values()), described
     wire = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
     assert count(json.dumps(wire, separators=(",", ":"))) <= MAX_TOOLS_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("memory_recall", {}, ["Argument `query` is missing: expected text."]),
+        (
+            "memory_search",
+            {"query": 3, "limit": 500, "kind": "all"},
+            [
+                "Argument `query` is 3: expected text.",
+                "Argument `limit` is 500: expected an integer from 1 to 100.",
+                'Argument `kind` is "all": expected one of "", "memory", "passage".',
+            ],
+        ),
+        ("memory_search", {"query": ["x" * 50]}, ["Argument `query` is a list: expected text."]),
+        (
+            "memory_read",
+            {"uri": None, "offset": -1},
+            [
+                "Argument `uri` is null: expected text.",
+                "Argument `offset` is -1: expected an integer of at least 0.",
+            ],
+        ),
+        ("rollback_preview", {"revision": "last"}, ['Argument `revision` is "last": expected an integer.']),
+        (
+            "memory_history",
+            {"limt": 3},
+            ["There is no argument `limt`: expected `uri` and `limit`. Did you mean `limit`?"],
+        ),
+        (
+            "memory_recall",
+            {"qury": "tea", "x": 1},
+            [
+                "There is no argument `qury`: expected `query` and `session`. Did you mean `query`?",
+                "There is no argument `x`: expected `query` and `session`.",
+                "Argument `query` is missing: expected text.",
+            ],
+        ),
+        (
+            "memory_remember",
+            {"memory_type": "preferences", "fields": {"topic": ["tea"], "str": None}},
+            [
+                'Argument `fields.topic` is ["tea"]: expected text, a number or a boolean.',
+                "Argument `fields.str` is null: expected text, a number or a boolean.",
+            ],
+        ),
+        (
+            "memory_remember",
+            {"memory_type": "preferences", "fields": "tea"},
+            ['Argument `fields` is "tea": expected an object whose values are text, a number or a boolean.'],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": [{"role": "system", "content": "Hi"}, "Hi"]},
+            [
+                'Argument `messages[0].role` is "system": expected one of "user", "assistant".',
+                "Argument `messages[0].text` is missing: expected text.",
+                "There is no argument `messages[0].content`: expected `role` and `text`.",
+                'Argument `messages[1]` is "Hi": expected an object with `role` and `text`.',
+            ],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": 1},
+            ["Argument `messages` is 1: expected a list whose items are each an object with `role` and `text`."],
+        ),
+        ("memory_serach", {"query": "tea"}, ["There is no tool `memory_serach`. Did you mean `memory_search`?"]),
+    ],
+)
+async def test_each_wrong_argument_is_named_in_a_sentence_with_what_is_accepted(
+    server: ServerDouble, tool: str, arguments: dict[str, Any], said: list[str]
+) -> None:
+    settings = McpSettings(server=server.address, user="anna")
+    async with Client(create_server(settings, ProcessCaller(settings))) as client:
+        answer = await client.call_tool(tool, arguments)
+    assert answer.is_error and getattr(answer.content[0], "text", "").split("\n") == said
 
 
 async def test_the_messages_of_a_memory_are_read_from_the_first_one_on(server: ServerDouble) -> None:

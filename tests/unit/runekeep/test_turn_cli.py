@@ -174,7 +174,7 @@ def test_a_context_is_printed_to_the_letter(full: ServerDouble) -> None:
 
 
 def test_a_query_that_was_not_answered_is_told_beside_the_prompt(full: ServerDouble) -> None:
-    full._steps["LoadTurnContext"].clear()
+    full.steps["LoadTurnContext"].clear()
     full.script("LoadTurnContext", wire.LoadTurnContextResponse(unanswered_queries=["trains"]))
     result = run(full, "turn", "context", "s1", "t2")
     assert "trains" in result.stderr and "trains" not in result.stdout
@@ -232,7 +232,7 @@ def test_a_choice_is_made_from_what_was_shown(full: ServerDouble) -> None:
 
 
 def test_what_is_chosen_without_a_context_is_chosen_from_what_is_offered_then(full: ServerDouble) -> None:
-    full._steps["SetTurnSelection"].clear()
+    full.steps["SetTurnSelection"].clear()
     full.script("SetTurnSelection", wire.SetTurnSelectionResponse(selection={}, dropped=["old", "t9", "t1"]))
     said = run(full, "turn", "select", "s1", "-m", "old", "-m", "t9", "-t", "t1", "-b", "b").stdout
     assert "Dropped: old (could be old-1 or old-2); t9 (not offered); t1 (one too many)" in " ".join(said.split())
@@ -274,13 +274,13 @@ def test_buckets_that_are_all_disabled_are_spoken_of(server: ServerDouble) -> No
     server.script("ListMemoryBuckets", wire.ListMemoryBucketsResponse(), hidden)
     assert "--all shows 1 disabled one" in run(server, "turn", "buckets", "s1").stdout
     assert [one.show_disabled for one in server.requests("ListMemoryBuckets")] == [False, True]
-    server._steps["ListMemoryBuckets"].clear()
+    server.steps["ListMemoryBuckets"].clear()
     server.script("ListMemoryBuckets", wire.ListMemoryBucketsResponse())
     assert "turn reconcile" in run(server, "turn", "buckets", "s1").stdout
 
 
 def test_a_reconciliation_that_is_waited_for_always_has_a_task_in_json(full: ServerDouble) -> None:
-    full._steps["ReconcileMemoryBuckets"].clear()
+    full.steps["ReconcileMemoryBuckets"].clear()
     full.script("ReconcileMemoryBuckets", wire.ReconcileMemoryBucketsResponse())
     told = json.loads(run(full, "turn", "reconcile", "s1", "--wait", "--json").stdout)
     assert told == {"task_id": "", "task": None}
@@ -337,7 +337,7 @@ def test_a_failed_task_about_a_turn_says_why_and_what_it_cost(full: ServerDouble
     failed.error.message = "invalid_output: no JSON object"
     failed.turn_result.usage.add(phase="fingerprint", model="m", calls=3, input_tokens=1_234, output_tokens=5)
     failed.turn_result.dropped_items = 2
-    full._steps["WatchTask"].clear()
+    full.steps["WatchTask"].clear()
     full.script("WatchTask", watch(failed))
     text = run(full, "turn", "submit", "s1", "t1", "--extract", "--wait", status=1).stdout
     assert "turn t1: invalid_output: no JSON object" in text and "1,234" in text and "2 items" in text

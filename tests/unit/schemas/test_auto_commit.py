@@ -3,7 +3,7 @@
 import pytest
 
 from runekeep_common.tokens import count, stored_parts, tokens_of_stored
-from runekeep_schemas.auto_commit import (
+from runekeep_schemas.auto_commit_rules import (
     MAX_IDLE,
     MAX_KEPT,
     MAX_MESSAGES,

@@ -96,7 +96,7 @@ def upgrade() -> None:
         _number("turn_version"),
         _number("covered_version"),
         _number("covered_at"),
-        # JSON of runekeep_schemas.auto_commit; empty: the session never commits by itself.
+        # JSON of runekeep_schemas.auto_commit_rules; empty: the session never commits by itself.
         _text("auto_commit"),
         # Tokens of its live messages.
         _number("live_tokens"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from runekeep_schemas.auto_commit import AutoCommit
+from runekeep_schemas.auto_commit_rules import AutoCommit
 from runekeep_schemas.documents.uris import IdKind, UriError, is_safe_id, parse
 from runekeep_schemas.policy import MemoryPolicy
 from runekeep_storage.transfer.exports.layout import MAX_REVISIONS

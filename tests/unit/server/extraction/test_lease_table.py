@@ -3,8 +3,8 @@
 import pytest
 
 from runekeep.v1 import extractor_service_pb2 as pb
-from runekeep_server.extraction.leases import LeaseRecord, LeaseTable, lost_message
-from runekeep_server.extraction.outbox import Outbox
+from runekeep_server.leases.lease_table import LeaseRecord, LeaseTable, lost_message
+from runekeep_server.leases.outbox import Outbox
 from runekeep_storage.database import Space
 from runekeep_storage.records import LeaseId
 

@@ -1,0 +1,75 @@
+"""Answers requests that are no call: an unknown path, a wrong method or content type. Each answer says what to send."""
+
+from collections.abc import Mapping, MutableMapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pb2 import MethodOptions
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runekeep.contract import SERVICES
+from runekeep.http_api.methods import path_of, served_methods
+
+_GET: Final = "GET with ?encoding=json&message={...} in the address"
+_FORM: Final = "POST to /runekeep.v1.SERVICE/METHOD, such as /runekeep.v1.SessionService/ListSessions"
+
+
+def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns an error in the form of the Connect protocol."""
+    return JSONResponse({"code": code, "message": message}, status, headers)
+
+
+class Explained:
+    """Gives the answers of a Connect application to requests that are no call a body, which it leaves empty."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._served = {path_of(method): method for method in served_methods()}
+        self._others = {path_of(method) for service in SERVICES for method in service.methods} - self._served.keys()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused: Response | None = None
+
+        async def explain(message: MutableMapping[str, Any]) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] in (404, 405, 415):
+                headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
+                # An error of a call has a body.
+                if "content-type" not in headers:
+                    refused = self._refusal(scope, message["status"], headers)
+                    await refused(scope, receive, send)
+            if refused is None:
+                await send(message)
+
+        await self._app(scope, receive, explain)
+
+    def _refusal(self, scope: Scope, status: int, headers: dict[str, str]) -> Response:
+        method = self._served.get(scope["path"])
+        if method is None:
+            return refusal(404, "unimplemented", self._unknown_path(scope["path"]))
+        if status == 405:
+            takes = f"POST, or {_GET}" if _takes_get(method) else "POST"
+            return refusal(405, "unimplemented", f"{method.name} takes {takes}", headers)
+        json_type, proto_type = _content_types(method)
+        message = f"send {method.name} with the header `content-type: {json_type}`, or {proto_type}"
+        if _takes_get(method):
+            message += f"; or {_GET}"
+        return refusal(415, "invalid_argument", message, {"accept-post": f"{json_type}, {proto_type}"})
+
+    def _unknown_path(self, path: str) -> str:
+        if path in self._others:
+            return f"{path[1:]} is not served over HTTP: call it over gRPC at the server's own address"
+        near = get_close_matches(path, self._served, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        return f"There is no call at this path.{meant} A call is {_FORM}. /openapi.json describes all calls."
+
+
+def _takes_get(method: MethodDescriptor) -> bool:
+    return method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS and not method.server_streaming
+
+
+def _content_types(method: MethodDescriptor) -> tuple[str, str]:
+    prefix = "application/connect+" if method.server_streaming else "application/"
+    return f"{prefix}json", f"{prefix}proto"
