@@ -166,5 +166,5 @@ def drop_vectors(table: Table, is_finished: bool) -> str:
         f"dense_next = NULL, dense_next_model = ''"
         f" WHERE {_OF_USER} AND ({key_of(table)}) > ($3, $4) AND ({key_of(table)}) <= ($5, $6)"
         " AND (dense_model <> $7 OR dense_next_model <> '' OR dense_next IS NOT NULL"
-        f"{' OR line_vectors_model <> $7' if has_lines else ''})"
+        f"{' OR (line_vectors IS NOT NULL AND line_vectors_model <> $7)' if has_lines else ''})"
     )

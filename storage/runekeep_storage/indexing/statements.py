@@ -242,7 +242,8 @@ NEXT_SPACE_OF_NEW_MEMORIES = _next_space("memories", f"{NEXT_OF_NEW} AND deleted
 NEXT_SPACE_OF_NEW_PASSAGES = _next_space("passages", NEXT_OF_NEW, "session_id", "'~'")
 """Reads the next space with passages, written since the change began, without a vector of the new embedder."""
 
-_LACKS_LINES: Final = "line_vectors IS NULL AND deleted = 0 AND rev_to = 0"
+# Only of memories that have a vector of their own: an endpoint that is away for those is not asked for lines too.
+_LACKS_LINES: Final = "line_vectors IS NULL AND dense IS NOT NULL AND deleted = 0 AND rev_to = 0"
 NEXT_SPACE_OF_LINES = _next_space("memories", _LACKS_LINES, "uri", "'~'")
 """Reads the next space with memories without vectors of their lines."""
 

@@ -104,7 +104,7 @@ async def _write_lines(database: SpaceDatabase, filled: Iterable[tuple[Missing, 
         of_lines = list(lines)
         texts = [line.text for line, _ in of_lines]
         packed.append((of_lines[0][0], pack(texts, [vector for _, vector in of_lines])))
-    return await missing_vectors.write_vectors(database, packed, model, fill=_fill)
+    return await missing_vectors.write_vectors(database, packed, model, fill_with=_fill)
 
 
 async def _fill(tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str) -> None:

@@ -4,6 +4,7 @@ changed."""
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, Final
 
@@ -102,6 +103,36 @@ async def missing(
     return found
 
 
+MAX_VECTORS: Final = 32
+"""Maximum number of rows of a space that get vectors in one transaction."""
+
+
+async def write_vectors(
+    database: SpaceDatabase,
+    filled: Iterable[tuple[Missing, bytes]],
+    model: str,
+    *,
+    is_next: bool = False,
+    fill_with: Callable[..., Awaitable[None]] | None = None,
+) -> int:
+    """Writes vectors with `fill`, or with `fill_with`, and returns how many rows it wrote them for. The failure of one
+    space does not stop the others: its rows are read again."""
+    write = fill_with or partial(fill, is_next=is_next)
+    written = 0
+    for space, of_space in groupby(filled, lambda one: one[0].space):
+        while some := list(islice(of_space, MAX_VECTORS)):
+            try:
+                await database.write(write, space, some, model)
+            except StoreUnavailable as error:
+                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
+            except Exception:
+                # Whatever is wrong with the rows of one space, the others must get their vectors.
+                log.exception("backfill_failed", account=space.account, user=space.user)
+            else:
+                written += len(some)
+    return written
+
+
 async def fill(
     tx: Tx, space: Space, filled: Sequence[tuple[Missing, bytes]], model: str, *, is_next: bool = False
 ) -> None:
@@ -135,31 +166,3 @@ async def fill(
             sent_again.append(again(point))
     if sent_again:
         await outbox.add(tx, space, 0, sent_again)
-
-
-MAX_VECTORS: Final = 32
-"""Maximum number of rows of a space that get vectors in one transaction."""
-
-
-async def write_vectors(
-    database: SpaceDatabase,
-    filled: Iterable[tuple[Missing, bytes]],
-    model: str,
-    *,
-    fill: Callable[..., Awaitable[None]] = fill,
-) -> int:
-    """Writes vectors with `fill`, and returns how many rows it wrote them for. The failure of one space does not stop
-    the others: its rows are read again."""
-    written = 0
-    for space, of_space in groupby(filled, lambda one: one[0].space):
-        while some := list(islice(of_space, MAX_VECTORS)):
-            try:
-                await database.write(fill, space, some, model)
-            except StoreUnavailable as error:
-                log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
-            except Exception:
-                # Whatever is wrong with the rows of one space, the others must get their vectors.
-                log.exception("backfill_failed", account=space.account, user=space.user)
-            else:
-                written += len(some)
-    return written

@@ -88,7 +88,7 @@ class Reembedder:
         self._work = _Work(0)
         self._renew_at = 0.0
         self._vectors = AccountVectors(
-            partial(missing_vectors.write_vectors, database, fill=partial(missing_vectors.fill, is_next=True)),
+            partial(missing_vectors.write_vectors, database, is_next=True),
             "reembedding_waits",
             self._end_attempt,
         )

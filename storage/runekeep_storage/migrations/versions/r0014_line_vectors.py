@@ -22,7 +22,7 @@ def upgrade() -> None:
     # Packed, see runekeep_storage.indexing.line_vectors. The longest column comes last: SQLite reads a row up to the
     # last column that it needs.
     op.add_column("memories", sa.Column("line_vectors", sa.LargeBinary, nullable=True), if_not_exists=if_new)
-    waiting = sa.text("line_vectors IS NULL AND deleted = 0 AND rev_to = 0")
+    waiting = sa.text("line_vectors IS NULL AND dense IS NOT NULL AND deleted = 0 AND rev_to = 0")
     op.create_index(
         "memories_without_lines",
         "memories",
