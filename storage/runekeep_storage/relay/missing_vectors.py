@@ -4,7 +4,6 @@ changed."""
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby, islice
 from typing import Any, Final
 
@@ -117,12 +116,14 @@ async def write_vectors(
 ) -> int:
     """Writes vectors with `fill`, or with `fill_with`, and returns how many rows it wrote them for. The failure of one
     space does not stop the others: its rows are read again."""
-    write = fill_with or partial(fill, is_next=is_next)
     written = 0
     for space, of_space in groupby(filled, lambda one: one[0].space):
         while some := list(islice(of_space, MAX_VECTORS)):
             try:
-                await database.write(write, space, some, model)
+                if fill_with is None:
+                    await database.write(fill, space, some, model, is_next=is_next)
+                else:
+                    await database.write(fill_with, space, some, model)
             except StoreUnavailable as error:
                 log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
             except Exception:
