@@ -13,8 +13,8 @@ from runekeep.transcripts.batches import Batch, TranscriptError
 from runekeep.transcripts.chat import read_chat
 from runekeep.transcripts.files import Form, read_transcript
 
-AGENT_TRANSCRIPTS = Path(__file__).parents[2] / "support" / "agent_transcripts"
-SAMPLE = Path(__file__).parents[3] / "examples" / "conversation.jsonl"
+AGENT_TRANSCRIPTS = Path(__file__).parents[3] / "support" / "agent_transcripts"
+SAMPLE = Path(__file__).parents[4] / "examples" / "conversation.jsonl"
 
 
 def chat(*lines: dict[str, Any]) -> list[Batch]:

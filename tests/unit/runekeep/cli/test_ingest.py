@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from tests.unit.runekeep.cli_answers import PROFILE, failed, run, watch
+from tests.unit.runekeep.cli.cli_answers import PROFILE, failed, run, watch
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 
