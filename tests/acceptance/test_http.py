@@ -169,7 +169,7 @@ async def test_what_cannot_be_read_is_refused(
         ("POST", f"{TASKS}/WatchTask", 415, "invalid_argument", ["`content-type: application/connect+json`"]),
     ],
 )
-async def test_a_request_that_is_no_call_says_what_to_send(
+async def test_errors_for_unknown_requests_say_what_to_send(
     http: httpx2.AsyncClient, method: str, path: str, status: int, code: str, words: list[str]
 ) -> None:
     answer = await http.request(method, path, content=b"{}", headers={"content-type": "text/plain"})
@@ -182,7 +182,7 @@ async def test_a_request_that_is_no_call_says_what_to_send(
         assert "json" in answer.headers["accept-post"]
 
 
-async def test_an_error_of_a_call_with_the_status_404_stays_as_it_is(http: httpx2.AsyncClient) -> None:
+async def test_a_404_from_an_rpc_is_unchanged(http: httpx2.AsyncClient) -> None:
     answer = await http.post(f"{SESSIONS}/GetSession", json={"session": "none"})
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found") and answer.json()["details"]
 
