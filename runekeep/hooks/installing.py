@@ -43,10 +43,11 @@ def install(agent: Agent, path: Path, command: str) -> bool:
 
 
 def remove(agent: Agent, path: Path) -> bool:
-    """Takes our hooks out, and the file if nothing is left in it. Returns whether the file changed."""
+    """Removes Runekeep's hooks, and deletes the file if only default settings remain. Returns whether the file
+    changed."""
     before = _read(path)
     after = _without_ours(agent, before)
-    # A link to a file stays: it is part of a setup of the user.
+    # Keep a symbolic link: the user may manage its target elsewhere, for example in a dotfiles repository.
     if after != before and after in ({}, agent.defaults) and not path.is_symlink():
         path.unlink()
         return True

@@ -52,8 +52,8 @@ def export(
         output.json({"file": str(file), "bytes": written})
         return
     output.say(f"Wrote {written:,} bytes to {file}.")
-    if nothing := describe_empty_space(client):
-        output.say(nothing, "yellow")
+    if empty_notice := describe_empty_space(client):
+        output.say(empty_notice, "yellow")
 
 
 @client_command
