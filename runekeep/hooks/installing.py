@@ -48,7 +48,7 @@ def remove(agent: Agent, path: Path) -> bool:
     before = _read(path)
     after = _without_ours(agent, before)
     # Keep a symbolic link: the user may manage its target elsewhere, for example in a dotfiles repository.
-    if after != before and after in ({}, agent.defaults) and not path.is_symlink():
+    if _has_ours(agent, before) and after in ({}, agent.defaults) and not path.is_symlink():
         path.unlink()
         return True
     return _write(path, before, after)
@@ -64,6 +64,12 @@ def _is_ours(agent: Agent, entry: Any) -> bool:
         return False
     expected = ["-m", *_HOOK, agent.name]
     return any(words[start : start + len(expected)] == expected for start in range(len(words)))
+
+
+def _has_ours(agent: Agent, settings: dict[str, Any]) -> bool:
+    hooks = settings.get("hooks")
+    lists = [one for one in hooks.values() if isinstance(one, list)] if isinstance(hooks, dict) else []
+    return any(_entry_without_ours(agent, entry) != entry for entries in lists for entry in entries)
 
 
 def _without_ours(agent: Agent, settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,22 @@
 """Describes each wrong argument of a tool call in one sentence, with the values that the tool accepts."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import ValidationError
 
+from runekeep.injection.texts import clean_text
+
 MAX_SHOWN_CHARS: Final = 40
 """Maximum length, as JSON, of a wrong value that an error quotes. For a longer value the error gives only the type."""
+MAX_NAME_CHARS: Final = 80
+"""Maximum length of a name, or of the path to a value, that an error quotes."""
+MAX_ERRORS: Final = 10
+"""Maximum number of wrong arguments that an error names."""
+MAX_VALUES: Final = 10_000
+"""Maximum number of values in the arguments of a call: validating more would keep other callers waiting."""
 _TYPES: Final = {
     "string": "text",
     "integer": "an integer",
@@ -23,25 +31,57 @@ _VALUE_TYPES: Final[Mapping[type, str]] = {str: "text", list: "a list", dict: "a
 Schema = Mapping[str, Any]
 
 
-def describe_unknown_arguments(schema: Schema, arguments: Mapping[str, Any]) -> list[str]:
-    """Returns one sentence for each unknown argument, followed by one for each missing argument. Returns an empty list
-    if no argument is unknown."""
+def has_too_many_values(schema: Schema, arguments: Mapping[str, Any]) -> bool:
+    """Returns whether the arguments hold more than MAX_VALUES values."""
     known = schema.get("properties", {})
-    unknown = [_describe_unknown(name, name, known) for name in arguments if name not in known]
-    missing = [name for name in schema.get("required", ()) if name not in arguments]
-    return unknown and [*unknown, *(_describe_missing(name, _describe_schema(known[name], schema)) for name in missing)]
+    # The SDK parses a text that is given for a list or an object as JSON.
+    count = sum(
+        value.count(",")
+        for name, value in arguments.items()
+        if isinstance(value, str) and known.get(name, {}).get("type") != "string"
+    )
+    unseen: list[Any] = [arguments]
+    while unseen and count <= MAX_VALUES:
+        value = unseen.pop()
+        if isinstance(value, Mapping | list):
+            count += len(value)
+            unseen.extend(value.values() if isinstance(value, Mapping) else value)
+    return count > MAX_VALUES
 
 
-def describe_invalid_arguments(schema: Schema, error: ValidationError) -> list[str]:
-    """Returns one sentence for each argument that does not fit the schema of the tool."""
-    # A value that may have several types has an error for each.
-    return list(dict.fromkeys(_describe_error(schema, one) for one in error.errors(include_url=False)))
+def describe_unknown_arguments(schema: Schema, arguments: Mapping[str, Any]) -> str:
+    """Returns a line for each unknown argument, followed by one for each missing argument. Returns an empty text if no
+    argument is unknown."""
+    known = schema.get("properties", {})
+    unknown = [name for name in arguments if name not in known]
+    lines = [_describe_unknown(name, name, known) for name in unknown[:MAX_ERRORS]]
+    if unknown:
+        missing = [name for name in schema.get("required", ()) if name not in arguments]
+        lines += [_describe_missing(name, _describe_schema(known[name], schema)) for name in missing]
+    return _join_lines(lines, len(unknown))
+
+
+def describe_invalid_arguments(schema: Schema, error: ValidationError) -> str:
+    """Returns a line for each argument that does not fit the schema of the tool."""
+    errors = error.errors(include_url=False)
+    return _join_lines([_describe_error(schema, one) for one in errors[:MAX_ERRORS]], len(errors))
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Returns a question with the name that was probably meant, after a space; empty if none is similar."""
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(name[:MAX_NAME_CHARS], list(known), n=1)
     return f" Did you mean `{near[0]}`?" if near else ""
+
+
+def quote_name(name: str) -> str:
+    """Returns a name in backticks, of a long one the beginning, as a text that can be sent."""
+    return f"`{clean_text(name if len(name) <= MAX_NAME_CHARS else name[:MAX_NAME_CHARS] + '…')}`"
+
+
+def _join_lines(lines: Sequence[str], errors: int) -> str:
+    more = [f"{errors - MAX_ERRORS} more errors."] if errors > MAX_ERRORS else []
+    # A value that may have several types has an error for each.
+    return "\n".join([*dict.fromkeys(lines), *more])
 
 
 def _describe_error(schema: Schema, error: Mapping[str, Any]) -> str:
@@ -61,17 +101,17 @@ def _describe_error(schema: Schema, error: Mapping[str, Any]) -> str:
         subschema = _resolve_reference(subschema, schema)
     if error["type"] == "missing":
         return _describe_missing(path, _describe_schema(subschema, schema))
-    return f"Argument `{path}` is {_describe_value(error['input'])}: expected {_describe_schema(subschema, schema)}."
+    expected = _describe_schema(subschema, schema)
+    return f"Argument {quote_name(path)} is {_describe_value(error['input'])}: expected {expected}."
 
 
 def _describe_missing(path: str, expected: str) -> str:
-    return f"Argument `{path}` is missing: expected {expected}."
+    return f"Argument {quote_name(path)} is missing: expected {expected}."
 
 
 def _describe_unknown(path: str, name: str, known: Iterable[str]) -> str:
-    return (
-        f"Unknown argument `{path}`. Accepted arguments: {', '.join(_quote_names(known))}.{suggest_name(name, known)}"
-    )
+    accepted = ", ".join(map(quote_name, known))
+    return f"Unknown argument {quote_name(path)}. Accepted arguments: {accepted}.{suggest_name(name, known)}"
 
 
 def _join_path(path: str, name: str) -> str:
@@ -107,15 +147,11 @@ def _describe_schema(schema: Schema, root: Schema) -> str:
     return words
 
 
-def _quote_names(names: Iterable[str]) -> list[str]:
-    return [f"`{name}`" for name in names]
-
-
 def _join_names(names: Iterable[str]) -> str:
-    quoted = _quote_names(names)
+    quoted = list(map(quote_name, names))
     return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if quoted[1:] else quoted)
 
 
 def _describe_value(value: Any) -> str:
-    written = json.dumps(value, ensure_ascii=False, default=str)
+    written = clean_text(json.dumps(value, ensure_ascii=False, default=str))
     return written if len(written) <= MAX_SHOWN_CHARS else _VALUE_TYPES.get(type(value), "a number that is too long")

@@ -34,7 +34,7 @@ def read_letta(document: Any) -> list[Batch]:
 
     Raises TranscriptError with the position of an agent that has no list of messages.
     """
-    blocks = {block.get("id"): block for block in list_objects(document.get("blocks"))}
+    blocks = {block["id"]: block for block in list_objects(document.get("blocks")) if isinstance(block.get("id"), str)}
     batches = []
     for position, agent in enumerate(document.get("agents") or [document], 1):
         if not isinstance(agent, dict) or not isinstance(agent.get("messages"), list):
@@ -48,7 +48,7 @@ def read_letta(document: Any) -> list[Batch]:
             created_at = parse_time(said.get("created_at"))
             batch.messages.append(_message(batch, said["role"], text, created_at))
         named = agent.get("block_ids")
-        own = [blocks[id] for id in named if id in blocks] if isinstance(named, list) else []
+        own = [blocks[id] for id in named if isinstance(id, str) and id in blocks] if isinstance(named, list) else []
         exported_at = parse_time(document.get("created_at"))
         for label, text, changed_at in _remembered([*own, *list_objects(agent.get("core_memory"))]):
             batch.messages.append(_message(batch, "user", f"{label}: {text}", changed_at or exported_at))

@@ -92,10 +92,10 @@ def tool_input(given: Any) -> dict[str, Any]:
     shown: dict[str, Any] = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
     clean = clean_text(written)
+    if clean != written:
+        shown = json.loads(clean)
     if len(clean) > MAX_OUTPUT_CHARS or not _is_struct(shown):
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
-    elif clean != written:
-        shown = json.loads(clean)
     return shown
 
 

@@ -203,6 +203,9 @@ def test_remove_deletes_an_empty_settings_file(name: str, tmp_path: Path) -> Non
     assert agent.install().returncode == 0 and "hook" in kept.read_text()
     assert agent.install("--remove").returncode == 0
     assert agent.settings_file.is_symlink() and "hook" not in kept.read_text()
+    agent.settings_file.unlink()
+    agent.settings_file.write_text('{"hooks": null}')
+    assert agent.install("--remove").returncode == 0 and agent.settings_file.exists()
 
 
 @pytest.mark.parametrize("name", OTHERS)

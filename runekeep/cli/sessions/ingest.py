@@ -136,7 +136,7 @@ def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
         output.json({"messages": sum(len(batch.messages) for batch in batches), "sessions": rows})
         return
     columns = ["session", "messages", "first", "last", "left_out"]
-    owners = {row["user"] for row in rows}
+    owners = {row["user"] for row, batch in zip(rows, batches, strict=True) if _has_content(batch)}
     if len(owners) > 1:
         columns.insert(1, "user")
         owner_text = f"{len(owners)} users"

@@ -99,6 +99,35 @@ async def test_tools_are_described_in_few_tokens() -> None:
             {"session": "talk", "messages": 1},
             ["Argument `messages` is 1: expected a list; each item must be an object with `role` and `text`."],
         ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": [1] * 12},
+            [
+                *(f"Argument `messages[{n}]` is 1: expected an object with `role` and `text`." for n in range(10)),
+                "2 more errors.",
+            ],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": [1] * 20_000},
+            ["The arguments hold more than 10000 values: send less in each call."],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": f"[{'1,' * 20_000}1]"},
+            ["The arguments hold more than 10000 values: send less in each call."],
+        ),
+        # Half of a surrogate pair, which no answer can hold.
+        (
+            "session_commit",
+            {"session": "talk", "messages": '[{"role": "\\ud800", "text": "x"}]'},
+            ['Argument `messages[0].role` is "?": expected one of "user", "assistant".'],
+        ),
+        (
+            "memory_recall",
+            {"x" * 100: 1, "query": "tea"},
+            [f"Unknown argument `{'x' * 80}…`. Accepted arguments: `query`, `session`."],
+        ),
         ("memory_serach", {"query": "tea"}, ["Unknown tool `memory_serach`. Did you mean `memory_search`?"]),
     ],
 )

@@ -303,6 +303,15 @@ def test_the_input_of_a_call_that_cannot_be_sent_becomes_text(tmp_path: Path, va
     message_to_wire(batch.messages[0])
 
 
+def test_half_of_a_surrogate_pair_in_the_input_of_a_call_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "session.jsonl"
+    content = [{"type": "tool_use", "id": "c", "name": "n", "input": {"a": "\ud83d"}}]
+    file.write_text(json.dumps({"sessionId": "s", "type": "assistant", "uuid": "u", "message": {"content": content}}))
+    [batch] = read_transcript(file)
+    assert batch.messages[0].parts == [ToolPart("c", "n", input={"a": "?"})]
+    message_to_wire(batch.messages[0])
+
+
 def test_the_sample_has_what_the_demo_shows() -> None:
     batches = read_transcript(SAMPLE)
     messages = [message for batch in batches for message in batch.messages]
