@@ -32,8 +32,9 @@ structlog.configure(
 
 
 @pytest.fixture(autouse=True)
-def _same_logging() -> Iterator[None]:
-    """A program that a test calls in this process configures logging; later tests read what is printed."""
+def _restore_logging() -> Iterator[None]:
+    """Restores the logging configuration after each test. A program called in this process changes it, and later tests
+    read the output."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)

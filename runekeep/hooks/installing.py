@@ -43,11 +43,12 @@ def install(agent: Agent, path: Path, command: str) -> bool:
 
 
 def remove(agent: Agent, path: Path) -> bool:
-    """Takes our hooks out, and the file if nothing is left in it. Returns whether the file changed."""
+    """Removes Runekeep's hooks, and deletes the file if only default settings remain. Returns whether the file
+    changed."""
     before = _read(path)
     after = _without_ours(agent, before)
-    # A link to a file stays: it is part of a setup of the user.
-    if after != before and after in ({}, agent.defaults) and not path.is_symlink():
+    # Keep a symbolic link: the user may manage its target elsewhere, for example in a dotfiles repository.
+    if _has_ours(agent, before) and after in ({}, agent.defaults) and not path.is_symlink():
         path.unlink()
         return True
     return _write(path, before, after)
@@ -63,6 +64,12 @@ def _is_ours(agent: Agent, entry: Any) -> bool:
         return False
     expected = ["-m", *_HOOK, agent.name]
     return any(words[start : start + len(expected)] == expected for start in range(len(words)))
+
+
+def _has_ours(agent: Agent, settings: dict[str, Any]) -> bool:
+    hooks = settings.get("hooks")
+    lists = [one for one in hooks.values() if isinstance(one, list)] if isinstance(hooks, dict) else []
+    return any(_entry_without_ours(agent, entry) != entry for entries in lists for entry in entries)
 
 
 def _without_ours(agent: Agent, settings: dict[str, Any]) -> dict[str, Any]:

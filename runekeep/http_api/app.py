@@ -18,7 +18,7 @@ from runekeep.client.connection.connection import Connection
 from runekeep.http_api.codecs import JsonCodec, ProtobufCodec
 from runekeep.http_api.forwarding import endpoint_of
 from runekeep.http_api.methods import left_out_methods, path_of, served_methods
-from runekeep.http_api.refusals import Explained, refusal
+from runekeep.http_api.refusals import ErrorBodyMiddleware, error_response
 from runekeep.http_api.settings import HttpSettings
 from runekeep.web.exposure import called_names, is_known_host, is_known_page
 
@@ -49,7 +49,7 @@ def create_app(settings: HttpSettings, connection: Connection) -> Starlette:
         codecs=[JsonCodec(), ProtobufCodec()],
     )
     return Starlette(
-        routes=[Route("/openapi.json", _openapi), Route("/healthz", _healthz), Mount("/", Explained(calls))],
+        routes=[Route("/openapi.json", _openapi), Route("/healthz", _healthz), Mount("/", ErrorBodyMiddleware(calls))],
         middleware=[
             Middleware(_Guard, settings=settings),
             Middleware(
@@ -82,21 +82,23 @@ class _Guard:
         self._left_out = frozenset(path_of(method) for method in left_out_methods())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._refusal(scope) if scope["type"] == "http" else None
+        refused = self._error_response(scope) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _error_response(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if not self._is_known(headers):
-            what = "unknown host name, or a request of a page of another site: see --name and --allow-origin"
-            return refusal(403, "permission_denied", what)
+            what = "host name or origin not allowed: allow a host with `--name`, an origin with `--allow-origin`"
+            return error_response(403, "permission_denied", what)
         if not all(value.isascii() for _, value in headers.raw):
-            return refusal(400, "invalid_argument", "a header has characters beyond ASCII")
+            return error_response(400, "invalid_argument", "a header has characters beyond ASCII")
         if headers.get("content-type", "").startswith("application/grpc"):
-            return refusal(415, "invalid_argument", "gRPC is served at the server's own address")
+            what = "gRPC is not served here: use the address of the Runekeep server"
+            return error_response(415, "invalid_argument", what)
         if scope["path"] in self._left_out:
-            what = f"{scope['path'][1:]} takes a stream of requests: call it over gRPC at the server's own address"
-            return refusal(501, "unimplemented", what)
+            name = scope["path"][1:]
+            what = f"{name} takes a stream of requests: call it over gRPC at the address of the Runekeep server"
+            return error_response(501, "unimplemented", what)
         return None
 
     def _is_known(self, headers: Headers) -> bool:

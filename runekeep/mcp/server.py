@@ -6,7 +6,14 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from pydantic import ValidationError
 
-from runekeep.mcp.arguments import invalid_arguments, suggestion, unknown_arguments
+from runekeep.mcp.arguments import (
+    MAX_VALUES,
+    describe_invalid_arguments,
+    describe_unknown_arguments,
+    has_too_many_values,
+    quote_name,
+    suggest_name,
+)
 from runekeep.mcp.callers import Callers
 from runekeep.mcp.documents import add_documents
 from runekeep.mcp.settings import McpSettings
@@ -22,21 +29,23 @@ _INSTRUCTIONS = (
 
 
 class _Server(MCPServer):
-    """Refuses wrong calls in sentences that a model can act on, where the SDK hands out pydantic's text, and takes no
-    notice of arguments that it does not know."""
+    """Rejects invalid tool calls with messages that a model can act on. The SDK alone returns pydantic's text and
+    ignores unknown arguments."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if (schema := schemas.get(name)) is None:
-            raise ToolError(f"There is no tool `{name}`.{suggestion(name, schemas)}")
-        if faults := unknown_arguments(schema, arguments):
-            raise ToolError("\n".join(faults))
+            raise ToolError(f"Unknown tool {quote_name(name)}.{suggest_name(name, schemas)}")
+        if has_too_many_values(schema, arguments):
+            raise ToolError(f"The arguments hold more than {MAX_VALUES} values: send less in each call.")
+        if errors := describe_unknown_arguments(schema, arguments):
+            raise ToolError(errors)
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error, UnexpectedToolError) or not isinstance(error.__cause__, ValidationError):
                 raise
-            raise ToolError("\n".join(invalid_arguments(schema, error.__cause__))) from error.__cause__
+            raise ToolError(describe_invalid_arguments(schema, error.__cause__)) from error.__cause__
 
 
 def create_server(settings: McpSettings, callers: Callers) -> MCPServer:

@@ -5,7 +5,7 @@ from typing import Any
 
 from runekeep.client.sessions.messages import RoleName
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, text_message
-from runekeep.transcripts.values import block_texts, dicts, parse_time
+from runekeep.transcripts.values import join_block_texts, list_objects, parse_time
 
 _ROLES: Mapping[str, RoleName] = {"human": "user", "assistant": "assistant"}
 
@@ -43,6 +43,6 @@ def _text(said: Mapping[str, Any]) -> str:
     if not isinstance(said.get("sender"), str) or said["sender"] not in _ROLES:
         return ""
     content, old = said.get("content"), said.get("text")
-    if not dicts(content):
+    if not list_objects(content):
         return old.strip() if isinstance(old, str) else ""
-    return block_texts(content, "text")
+    return join_block_texts(content, "text")

@@ -13,7 +13,7 @@ from runekeep.client.sessions.messages import Message, Part, RoleName, TextPart,
 from runekeep.injection.block import strip_memory
 from runekeep.injection.texts import MAX_TEXT_CHARS, clean_text
 from runekeep.transcripts.batches import id_or_hash
-from runekeep.transcripts.values import MAX_OUTPUT_CHARS, parse_time, readable_lines, tool_input
+from runekeep.transcripts.values import MAX_OUTPUT_CHARS, parse_time, parse_valid_lines, tool_input
 
 # Not said by anybody: a meta line, a subagent's work, a summary that the agent made for itself.
 _NOT_SAID = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
@@ -25,7 +25,7 @@ _COMMAND = re.compile(r"^\s*<(command-name|command-message|command-args|local-co
 def read_claude_code(lines: Iterable[str]) -> list[Message]:
     """Returns the messages of a transcript, in order. A tool call whose result is missing has the status `pending`."""
     reader = _Reader()
-    for _, entry in readable_lines(lines):
+    for _, entry in parse_valid_lines(lines):
         reader.take(entry)
     return reader.log.messages
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from runekeep.transcripts.batches import Batch, TranscriptError, safe_id
-from runekeep.transcripts.values import parse_json, readable_lines
+from runekeep.transcripts.values import parse_json, parse_valid_lines
 
 Form = Literal[
     "auto", "chat", "locomo", "chatgpt", "claude", "claude-code", "codex", "mem0", "openviking", "letta", "zep"
@@ -179,7 +179,7 @@ def _form_of(lines: list[str]) -> Form:
     """Finds out what JSON lines are by the first that can tell."""
     from runekeep.transcripts.openviking import is_message
 
-    for _, entry in readable_lines(lines[:50]):
+    for _, entry in parse_valid_lines(lines[:50]):
         if entry.get("type") == "session_meta":
             return "codex"
         if "sessionId" in entry and "type" in entry:

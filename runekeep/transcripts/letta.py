@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from runekeep.client.sessions.messages import Message
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, text_message
-from runekeep.transcripts.values import block_texts, dicts, parse_time
+from runekeep.transcripts.values import join_block_texts, list_objects, parse_time
 
 _TALKS: Final = "letta_v1_agent"
 """The type of agents whose texts are what they say. Others think in their texts and speak with a tool."""
@@ -34,7 +34,7 @@ def read_letta(document: Any) -> list[Batch]:
 
     Raises TranscriptError with the position of an agent that has no list of messages.
     """
-    blocks = {block.get("id"): block for block in dicts(document.get("blocks"))}
+    blocks = {block["id"]: block for block in list_objects(document.get("blocks")) if isinstance(block.get("id"), str)}
     batches = []
     for position, agent in enumerate(document.get("agents") or [document], 1):
         if not isinstance(agent, dict) or not isinstance(agent.get("messages"), list):
@@ -48,9 +48,9 @@ def read_letta(document: Any) -> list[Batch]:
             created_at = parse_time(said.get("created_at"))
             batch.messages.append(_message(batch, said["role"], text, created_at))
         named = agent.get("block_ids")
-        own = [blocks[id] for id in named if id in blocks] if isinstance(named, list) else []
+        own = [blocks[id] for id in named if isinstance(id, str) and id in blocks] if isinstance(named, list) else []
         exported_at = parse_time(document.get("created_at"))
-        for label, text, changed_at in _remembered([*own, *dicts(agent.get("core_memory"))]):
+        for label, text, changed_at in _remembered([*own, *list_objects(agent.get("core_memory"))]):
             batch.messages.append(_message(batch, "user", f"{label}: {text}", changed_at or exported_at))
         batches.append(batch)
     return batches
@@ -76,7 +76,7 @@ def _said(said: Mapping[str, Any], agent: Mapping[str, Any]) -> str:
         case "user":
             return _of_user(text)
         case "assistant":
-            spoken = [_spoken(call) for call in dicts(said.get("tool_calls"))]
+            spoken = [_spoken(call) for call in list_objects(said.get("tool_calls"))]
             if agent.get("agent_type") == _TALKS or not spoken:
                 return text
             return "\n".join(filter(None, spoken))
@@ -114,4 +114,4 @@ def _spoken(call: Mapping[str, Any]) -> str:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content.strip()
-    return block_texts(content, "text")
+    return join_block_texts(content, "text")

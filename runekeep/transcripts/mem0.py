@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from runekeep.client.sessions.messages import Message, RoleName
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, safe_id, text_message
-from runekeep.transcripts.values import answered_items, first_text, parse_time
+from runekeep.transcripts.values import find_first_text, find_items, parse_time
 
 BATCH: Final = 100
 """Memories of one commit: mem0 keeps thousands for one user, and a commit reads all of its messages."""
@@ -24,7 +24,7 @@ _KEYS: Final = ("results", "memories")
 
 def is_mem0(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the answer."""
-    return any(isinstance(one, dict) and "memory" in one and "id" in one for one in answered_items(document, _KEYS))
+    return any(isinstance(one, dict) and "memory" in one and "id" in one for one in find_items(document, _KEYS))
 
 
 def read_mem0(document: Any) -> list[Batch]:
@@ -33,7 +33,7 @@ def read_mem0(document: Any) -> list[Batch]:
 
     Raises TranscriptError if it holds no list of memories.
     """
-    if not (items := answered_items(document, _KEYS)):
+    if not (items := find_items(document, _KEYS)):
         raise TranscriptError("it holds no list of memories")
     sessions: dict[tuple[str, str], list[Message]] = {}
     left_out = 0
@@ -42,7 +42,7 @@ def read_mem0(document: Any) -> list[Batch]:
         if message is None:
             left_out += 1
             continue
-        sessions.setdefault((first_text(item, "user_id"), _session_id(item)), []).append(message)
+        sessions.setdefault((find_first_text(item, "user_id"), _session_id(item)), []).append(message)
     batches = []
     for (user, session_id), messages in sessions.items():
         messages.sort(key=lambda message: message.created_at or datetime.min.replace(tzinfo=UTC))
@@ -56,18 +56,18 @@ def read_mem0(document: Any) -> list[Batch]:
 
 def _session_id(item: Mapping[str, Any]) -> str:
     """Names the session by the run, else by the agent, whose memories they are."""
-    name = first_text(item, "run_id") or first_text(item, "agent_id")
+    name = find_first_text(item, "run_id") or find_first_text(item, "agent_id")
     return id_or_hash(name, prefix="mem0_") if name else "mem0"
 
 
 def _message(item: Mapping[str, Any]) -> Message | None:
-    text = first_text(item, "memory")
+    text = find_first_text(item, "memory")
     if not text.strip() or _has_expired(item):
         return None
     role: RoleName = "assistant" if item.get("role") == "assistant" else "user"
     # What is remembered now is of its last change.
     time = parse_time(item.get("updated_at")) or parse_time(item.get("created_at"))
-    return text_message(role, text, id_or_hash(item.get("id"), text), time, speaker=first_text(item, "actor_id"))
+    return text_message(role, text, id_or_hash(item.get("id"), text), time, speaker=find_first_text(item, "actor_id"))
 
 
 def _has_expired(item: Mapping[str, Any]) -> bool:

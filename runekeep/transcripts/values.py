@@ -11,7 +11,8 @@ from runekeep.injection.texts import clean_text
 from runekeep.transcripts.batches import TranscriptError
 
 MAX_OUTPUT_CHARS: Final = 4_000
-"""Of the input and of the result of a tool call: files and logs that were read are not what should be remembered."""
+"""Maximum length of the input, and of the result, of a tool call. Files and logs that a tool read are not worth
+remembering."""
 
 
 def parse_json(text: str) -> Any:
@@ -39,8 +40,8 @@ def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
             yield number, value
 
 
-def readable_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the objects among JSON lines with their positions, from 0. Other lines are passed over: an agent may be
+def parse_valid_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the objects among JSON lines with their positions, from 0. Other lines are skipped: an agent may be
     writing the last one."""
     for position, line in enumerate(lines):
         try:
@@ -52,7 +53,7 @@ def readable_lines(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]
 
 
 def parse_time(value: Any) -> datetime | None:
-    """Returns a time in UTC; None if it is none, has no zone, or is before the year 1 in UTC."""
+    """Returns the time in UTC, or None if the value is not a time, has no zone, or is before the year 1 in UTC."""
     try:
         found = datetime.fromisoformat(value)
         return found.astimezone(UTC) if found.tzinfo else None
@@ -60,40 +61,41 @@ def parse_time(value: Any) -> datetime | None:
         return None
 
 
-def first_text(entry: Any, *fields: str) -> str:
+def find_first_text(entry: Any, *fields: str) -> str:
     """Returns the first of the fields that holds a text; empty if none does."""
     values = [entry.get(field) for field in fields] if isinstance(entry, dict) else []
     return next((value for value in values if isinstance(value, str) and value), "")
 
 
-def dicts(value: Any) -> list[Mapping[str, Any]]:
+def list_objects(value: Any) -> list[Mapping[str, Any]]:
     """Returns the objects of a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def block_texts(content: Any, *kinds: str) -> str:
-    """Returns the texts of the blocks of these types, a line each."""
-    texts = [block.get("text") for block in dicts(content) if block.get("type") in kinds]
+def join_block_texts(content: Any, *kinds: str) -> str:
+    """Returns the texts of the blocks of these types, joined by newlines."""
+    texts = [block.get("text") for block in list_objects(content) if block.get("type") in kinds]
     return "\n".join(text for text in texts if isinstance(text, str)).strip()
 
 
-def answered_items(document: Any, keys: Sequence[str]) -> list[Any]:
-    """Returns the list that the answer of an API holds below the first of `keys` that it has, or that it is."""
+def find_items(document: Any, keys: Sequence[str]) -> list[Any]:
+    """Returns the items of an API response: the response itself if it is a list, else the list under the first of
+    `keys` that is present. Returns an empty list if there is none."""
     if isinstance(document, dict):
         document = next((document[key] for key in keys if key in document), None)
     return document if isinstance(document, list) else []
 
 
 def tool_input(given: Any) -> dict[str, Any]:
-    """Returns the input of a tool call as it can be sent: of what is too long, or what the wire form cannot hold, the
-    beginning as text."""
+    """Returns the input of a tool call in a form that can be sent. An input that is too long, or that protobuf cannot
+    hold, is replaced by the start of its JSON text."""
     shown: dict[str, Any] = given if isinstance(given, dict) else {}
     written = json.dumps(shown, ensure_ascii=False)
     clean = clean_text(written)
+    if clean != written:
+        shown = json.loads(clean)
     if len(clean) > MAX_OUTPUT_CHARS or not _is_struct(shown):
         shown = {"shortened": clean[:MAX_OUTPUT_CHARS]}
-    elif clean != written:
-        shown = json.loads(clean)
     return shown
 
 

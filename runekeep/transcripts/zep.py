@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from runekeep.client.sessions.messages import RoleName
 from runekeep.transcripts.batches import Batch, TranscriptError, id_or_hash, safe_id, text_message
-from runekeep.transcripts.values import answered_items, first_text, parse_time
+from runekeep.transcripts.values import find_first_text, find_items, parse_time
 
 _KEYS: Final = ("messages", "items", "episodes")
 _ROLES: Final[Mapping[str, RoleName]] = {"user": "user", "norole": "user", "assistant": "assistant"}
@@ -20,7 +20,7 @@ def is_zep(document: Any) -> bool:
     """Returns whether a parsed JSON file has the shape of the answer."""
     return any(
         isinstance(one, dict) and "uuid" in one and "content" in one and ("role" in one or "role_type" in one)
-        for one in answered_items(document, _KEYS)
+        for one in find_items(document, _KEYS)
     )
 
 
@@ -30,22 +30,22 @@ def read_zep(document: Any, name: str) -> list[Batch]:
 
     Raises TranscriptError if it holds no list of messages.
     """
-    if not (items := answered_items(document, _KEYS)):
+    if not (items := find_items(document, _KEYS)):
         raise TranscriptError("it holds no list of messages")
-    user = first_text(document, "user_id")
+    user = find_first_text(document, "user_id")
     batches: dict[str, Batch] = {}
     for place, said in enumerate(items):
-        thread = first_text(said, "thread_uuid", "thread_id", "session_id") or name
+        thread = find_first_text(said, "thread_uuid", "thread_id", "session_id") or name
         session_id = id_or_hash(safe_id(thread), prefix="zep_")
         batch = batches.setdefault(session_id, Batch(session_id, user=user and safe_id(user)))
-        text, role = first_text(said, "content").strip(), _ROLES.get(first_text(said, "role_type", "role"))
+        text, role = find_first_text(said, "content").strip(), _ROLES.get(find_first_text(said, "role_type", "role"))
         if not text or role is None:
             batch.left_out += 1
             continue
         id = id_or_hash(said.get("uuid"), session_id, place, text)
         time = parse_time(said.get("reference_time")) or parse_time(said.get("created_at"))
         # In v2 the role is a name, beside its type.
-        speaker = first_text(said, "name") or (first_text(said, "role") if "role_type" in said else "")
+        speaker = find_first_text(said, "name") or (find_first_text(said, "role") if "role_type" in said else "")
         batch.messages.append(text_message(role, text, id, time, speaker=speaker))
     for batch in batches.values():
         if all(message.created_at for message in batch.messages):

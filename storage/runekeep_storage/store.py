@@ -23,7 +23,7 @@ from runekeep_storage.drivers.sqlite.wal_check import check_log
 from runekeep_storage.embedders import Embedder, EmbeddingOptions
 from runekeep_storage.embedders.embedder_set import EmbedderSet
 from runekeep_storage.erasure.cleanup import Cleaner
-from runekeep_storage.erasure.eraser import Eraser, Waits
+from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.errors import DatabaseDamaged, StoreError
 from runekeep_storage.identity.store_guard import MarkedPart, StoreGuard
 from runekeep_storage.index.base import (

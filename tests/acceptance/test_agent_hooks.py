@@ -191,18 +191,21 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_remove_deletes_a_file_in_which_nothing_is_left(name: str, tmp_path: Path) -> None:
+def test_remove_deletes_an_empty_settings_file(name: str, tmp_path: Path) -> None:
     agent = CodingAgent(name, tmp_path, NOWHERE)
     assert agent.install("--remove").returncode == 0 and not agent.settings_file.exists()
     assert agent.install().returncode == 0 and agent.settings_file.exists()
     assert agent.install("--remove").returncode == 0 and not agent.settings_file.exists()
-    # A link stays, whose file may be under version control.
+    # A symbolic link is kept: its target may be under version control.
     kept = tmp_path / "kept.json"
     kept.write_text("{}")
     agent.settings_file.symlink_to(kept)
     assert agent.install().returncode == 0 and "hook" in kept.read_text()
     assert agent.install("--remove").returncode == 0
     assert agent.settings_file.is_symlink() and "hook" not in kept.read_text()
+    agent.settings_file.unlink()
+    agent.settings_file.write_text('{"hooks": null}')
+    assert agent.install("--remove").returncode == 0 and agent.settings_file.exists()
 
 
 @pytest.mark.parametrize("name", OTHERS)

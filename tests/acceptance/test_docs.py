@@ -30,8 +30,8 @@ from tests.support.server_process import START_SECONDS
 README = ROOT / "README.md"
 FIRST_AGENT = DOCS / "start" / "first-agent.md"
 OF_THE_PROJECT = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
-OF_FOLDERS = [ROOT / "examples" / "README.md", *sorted((ROOT / "clients").glob("*/README.md"))]
-PAGES = [*OF_THE_PROJECT, *OF_FOLDERS, *sorted(DOCS.rglob("*.md"))]
+FOLDER_READMES = [ROOT / "examples" / "README.md", *sorted((ROOT / "clients").glob("*/README.md"))]
+PAGES = [*OF_THE_PROJECT, *FOLDER_READMES, *sorted(DOCS.rglob("*.md"))]
 COMMAND_SECONDS = 60.0
 
 

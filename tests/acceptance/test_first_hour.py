@@ -166,7 +166,7 @@ def test_a_user_is_copied_within_the_account(started: Processes) -> None:
     assert command(started, "user", "copy", "twin", "--replace", "--yes").stdout.startswith("Copied to twin: ")
 
 
-def test_a_copy_or_export_of_a_user_without_anything_says_so(started: Processes, tmp_path: Path) -> None:
+def test_copy_and_export_say_that_the_user_is_empty(started: Processes, tmp_path: Path) -> None:
     for arguments in (["user", "copy", "empty-twin"], ["export", str(tmp_path / "robbin.tar.gz")]):
         said = " ".join(command(started, *arguments, user="robbin").stdout.split())
         assert "`robbin` has no memories" in said and "Did you mean `robin`?" in said

@@ -68,10 +68,11 @@ def parse_as_of(text: str, name: str = "--as-of") -> "Moment | None":
 
 def parse_revision(text: str, name: str) -> int:
     """Returns the number of a revision. Raises typer.BadParameter if it is too large."""
-    # Python reads no number of more than 4,300 digits.
-    if len(text) > len(str(_MAX_REVISION)) or int(text) > _MAX_REVISION:
-        raise typer.BadParameter("no such revision; see `runekeep history list`", param_hint=name)
-    return int(text)
+    # Check the length first: int() raises ValueError above 4,300 digits.
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(_MAX_REVISION)) or int(digits) > _MAX_REVISION:
+        raise typer.BadParameter("revision not found; run `runekeep history list` to see what exists", param_hint=name)
+    return int(digits)
 
 
 def client_command(command: Callable[Concatenate["Client", Output, P], None]) -> Callable[..., None]:

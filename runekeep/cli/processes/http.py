@@ -9,7 +9,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
-from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, make_announcer
 
 
 def http(
@@ -48,12 +48,12 @@ def http(
             names=tuple(name or ()),
             origins=tuple(origin or ()),
         )
-        run(settings, announcer(Output(as_json), "http", "HTTP", _example))
+        run(settings, make_announcer(Output(as_json), "http", "HTTP", _example))
     except ValueError as error:
         fail(str(error), status=2)
 
 
 def _example(url: str) -> str:
-    """Returns a call that a shell can run, with the key of the environment where there is one."""
+    """Returns a curl command for one call; it sends RUNEKEEP_API_KEY if that is set."""
     key = ' -H "authorization: Bearer $RUNEKEEP_API_KEY"' if os.environ.get("RUNEKEEP_API_KEY") else ""
     return f"curl {url}runekeep.v1.SessionService/ListSessions -H 'content-type: application/json'{key} -d '{{}}'"

@@ -17,11 +17,11 @@ Names = Annotated[
 ]
 
 
-def announcer(
+def make_announcer(
     output: Output, kind: str, title: str, example: Callable[[str], str] | None = None
 ) -> Callable[[str], None]:
-    """Returns a function that prints the URL of a server, below `kind` in JSON; for people after `title`, and then the
-    `example` of a call."""
+    """Returns a function that prints a server's URL. With --json it prints the URL under the key `kind`. Otherwise it
+    prints `title` and the URL, then the call that `example` returns."""
 
     def announce(url: str) -> None:
         if output.as_json:

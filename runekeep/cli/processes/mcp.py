@@ -8,7 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
-from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, make_announcer
 
 
 def mcp(
@@ -54,7 +54,7 @@ def mcp(
             destructive=destructive,
         )
         if listen:
-            run_http(settings, announcer(Output(as_json), "mcp", "MCP"))
+            run_http(settings, make_announcer(Output(as_json), "mcp", "MCP"))
         else:
             run_stdio(settings)
     except ValueError as error:

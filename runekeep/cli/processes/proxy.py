@@ -8,7 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Account, Address, AsJson, User
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
-from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, make_announcer
 
 DEFAULT_LISTEN = "127.0.0.1:7482"
 
@@ -60,6 +60,6 @@ def proxy(
             stable_budget=stable_budget,
             query_budget=budget,
         )
-        run(settings, announcer(Output(as_json), "proxy", f"Proxy for {upstream}"))
+        run(settings, make_announcer(Output(as_json), "proxy", f"Proxy for {upstream}"))
     except ValueError as error:
         fail(str(error), status=2)

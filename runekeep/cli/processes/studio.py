@@ -8,7 +8,7 @@ from runekeep.cli.common.errors import fail
 from runekeep.cli.common.options import Address, AsJson
 from runekeep.cli.common.output import Output
 from runekeep.cli.processes.extras import require_extras
-from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, announcer
+from runekeep.cli.processes.listening import Names, TlsCert, TlsKey, make_announcer
 
 DEFAULT_LISTEN = "127.0.0.1:7480"
 
@@ -59,6 +59,6 @@ def studio(
             operator=operator,
             operator_server=operator_address,
         )
-        run(settings, announcer(Output(as_json), "studio", "Studio"))
+        run(settings, make_announcer(Output(as_json), "studio", "Studio"))
     except ListenError as error:
         fail(str(error), status=2)

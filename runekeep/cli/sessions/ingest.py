@@ -136,19 +136,19 @@ def _preview(output: Output, batches: "list[Batch]", user: str | None) -> None:
         output.json({"messages": sum(len(batch.messages) for batch in batches), "sessions": rows})
         return
     columns = ["session", "messages", "first", "last", "left_out"]
-    owners = {row["user"] for row in rows}
+    owners = {row["user"] for row, batch in zip(rows, batches, strict=True) if _has_content(batch)}
     if len(owners) > 1:
         columns.insert(1, "user")
-        whose = f"{len(owners)} users"
+        owner_text = f"{len(owners)} users"
     else:
         (owner,) = owners
-        whose = f"the user `{owner}`" if owner else "the user of your key, else `default`"
+        owner_text = f"the user `{owner}`" if owner else "the user of your key, or `default` if it names none"
     dates = ("first", "last")
     shown = [[str(row[name])[:10] if name in dates else row[name] for name in columns] for row in rows]
     output.rows([name.replace("_", " ") for name in columns], shown, "No messages.", stack=True)
     total = format_count(sum(len(batch.messages) for batch in batches), "message", "messages")
     commits = format_count(sum(map(_has_content, batches)), "commit", "commits")
-    output.say(f"\n{total} in {commits}, for {whose}. Nothing was sent.")
+    output.say(f"\n{total} in {commits}, for {owner_text}. Nothing was sent.")
 
 
 def _ingest_batches(

@@ -43,6 +43,7 @@ def export(
     """
     if file.exists() and not force:
         fail(f"{file} exists already", "Choose another name, or replace it with --force.")
+    empty_notice = "" if output.as_json else describe_empty_space(client)
     with _bar(output, "exporting", None) as (progress, bar):
         try:
             written = client.export_space(file, progress=lambda done: progress.update(bar, completed=done))
@@ -52,8 +53,8 @@ def export(
         output.json({"file": str(file), "bytes": written})
         return
     output.say(f"Wrote {written:,} bytes to {file}.")
-    if nothing := describe_empty_space(client):
-        output.say(nothing, "yellow")
+    if empty_notice:
+        output.say(empty_notice, "yellow")
 
 
 @client_command

@@ -80,15 +80,16 @@ def copy(
 
     All is copied or nothing. Your key must be for the whole account: of the scope account.
     """
+    empty_notice = describe_empty_space(client)
     if replace:
-        if nothing := describe_empty_space(client):
-            fail(f"nothing was deleted or copied. {nothing}")
+        if empty_notice:
+            fail(f"nothing was deleted or copied. {empty_notice}")
         confirm(f"Delete everything of {to} first?", yes=yes)
     copied = client.copy_user(to, replace=replace)
     if output.as_json:
         output.json(copied)
         return
-    if not any(copied.contents.to_dict().values()) and (nothing := describe_empty_space(client)):
-        output.say(f"Copied nothing to {to}. {nothing}", "yellow")
+    if empty_notice and not any(copied.contents.to_dict().values()):
+        output.say(f"Copied nothing to {to}. {empty_notice}", "yellow")
         return
     output.say(f"Copied to {to}: {describe_contents(copied.contents)}.")

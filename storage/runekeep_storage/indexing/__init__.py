@@ -1,1 +1,1 @@
-"""What the index must receive: the outbox, rows as points, passages, and the embedder of each space."""
+"""Prepares what is written to the index: the outbox, points from rows, passages, and the embedder of each space."""

@@ -96,8 +96,8 @@ class _QueryVector(NamedTuple):
 
 class Searcher:
     """Answers searches, each in one space. `hurry` is called with spaces that are searched but not in the index;
-    `known_types`: see `missing_vectors.known_types`; `calibrations`: those of embedders that have no built-in one, or
-    another, by model."""
+    `known_types`: see `missing_vectors.known_types`; `calibrations`: by model, for embedders without a
+    built-in calibration or to replace it."""
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ import pytest
 
 from runekeep_storage.database import Tx
 from runekeep_storage.erasure import deletion, receipts
-from runekeep_storage.erasure.eraser import Eraser, Waits
 from runekeep_storage.erasure.receipts import Kind, Scope, State
+from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.errors import StoreUnavailable
 from runekeep_storage.index.base import IndexPoint
 from runekeep_storage.indexing import outbox

@@ -19,8 +19,8 @@ from runekeep_storage.blobs.blobs import FolderBlobs
 from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.erasure import transactions
 from runekeep_storage.erasure.cleanup import Cleaner
-from runekeep_storage.erasure.eraser import Eraser, Waits
 from runekeep_storage.erasure.receipts import Erasure, Scope, get
+from runekeep_storage.erasure.worker import Eraser, Waits
 from runekeep_storage.jobs.extraction_records import AttemptRecord, pack
 from runekeep_storage.memories import apply
 from runekeep_storage.memories.apply import PreparedCommit

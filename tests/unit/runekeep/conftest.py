@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.runekeep.cli_answers import script_all
+from tests.unit.runekeep.cli.cli_answers import script_all
 from tests.unit.runekeep.server_double import ServerDouble
 
 

@@ -85,7 +85,7 @@ class ServerDouble(grpc.GenericRpcHandler):
         self.ended = threading.Event()
         """Set once a stream has ended; one that is held open ends when its caller leaves."""
         self.steps: dict[str, deque[Any]] = defaultdict(deque)
-        """What is still to be answered, by method."""
+        """The scripted steps that remain, by method."""
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=16), handlers=[self])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"

@@ -60,14 +60,14 @@ async def test_tools_are_described_in_few_tokens() -> None:
         (
             "memory_history",
             {"limt": 3},
-            ["There is no argument `limt`: expected `uri` and `limit`. Did you mean `limit`?"],
+            ["Unknown argument `limt`. Accepted arguments: `uri`, `limit`. Did you mean `limit`?"],
         ),
         (
             "memory_recall",
             {"qury": "tea", "x": 1},
             [
-                "There is no argument `qury`: expected `query` and `session`. Did you mean `query`?",
-                "There is no argument `x`: expected `query` and `session`.",
+                "Unknown argument `qury`. Accepted arguments: `query`, `session`. Did you mean `query`?",
+                "Unknown argument `x`. Accepted arguments: `query`, `session`.",
                 "Argument `query` is missing: expected text.",
             ],
         ),
@@ -82,7 +82,7 @@ async def test_tools_are_described_in_few_tokens() -> None:
         (
             "memory_remember",
             {"memory_type": "preferences", "fields": "tea"},
-            ['Argument `fields` is "tea": expected an object whose values are text, a number or a boolean.'],
+            ['Argument `fields` is "tea": expected an object; each value must be text, a number or a boolean.'],
         ),
         (
             "session_commit",
@@ -90,19 +90,48 @@ async def test_tools_are_described_in_few_tokens() -> None:
             [
                 'Argument `messages[0].role` is "system": expected one of "user", "assistant".',
                 "Argument `messages[0].text` is missing: expected text.",
-                "There is no argument `messages[0].content`: expected `role` and `text`.",
+                "Unknown argument `messages[0].content`. Accepted arguments: `role`, `text`.",
                 'Argument `messages[1]` is "Hi": expected an object with `role` and `text`.',
             ],
         ),
         (
             "session_commit",
             {"session": "talk", "messages": 1},
-            ["Argument `messages` is 1: expected a list whose items are each an object with `role` and `text`."],
+            ["Argument `messages` is 1: expected a list; each item must be an object with `role` and `text`."],
         ),
-        ("memory_serach", {"query": "tea"}, ["There is no tool `memory_serach`. Did you mean `memory_search`?"]),
+        (
+            "session_commit",
+            {"session": "talk", "messages": [1] * 12},
+            [
+                *(f"Argument `messages[{n}]` is 1: expected an object with `role` and `text`." for n in range(10)),
+                "2 more errors.",
+            ],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": [1] * 20_000},
+            ["The arguments hold more than 10000 values: send less in each call."],
+        ),
+        (
+            "session_commit",
+            {"session": "talk", "messages": f"[{'1,' * 20_000}1]"},
+            ["The arguments hold more than 10000 values: send less in each call."],
+        ),
+        # Half of a surrogate pair, which no answer can hold.
+        (
+            "session_commit",
+            {"session": "talk", "messages": '[{"role": "\\ud800", "text": "x"}]'},
+            ['Argument `messages[0].role` is "?": expected one of "user", "assistant".'],
+        ),
+        (
+            "memory_recall",
+            {"x" * 100: 1, "query": "tea"},
+            [f"Unknown argument `{'x' * 80}…`. Accepted arguments: `query`, `session`."],
+        ),
+        ("memory_serach", {"query": "tea"}, ["Unknown tool `memory_serach`. Did you mean `memory_search`?"]),
     ],
 )
-async def test_each_wrong_argument_is_named_in_a_sentence_with_what_is_accepted(
+async def test_each_wrong_argument_is_named_with_the_accepted_values(
     server: ServerDouble, tool: str, arguments: dict[str, Any], said: list[str]
 ) -> None:
     settings = McpSettings(server=server.address, user="anna")

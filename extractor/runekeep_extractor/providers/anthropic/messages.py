@@ -124,7 +124,7 @@ class MessagesProvider:
         if STREAMING in features:
             request["stream"] = True
         if TOOLS in features:
-            request["tools"] = [tool_param(tool) for tool in question.tools]
+            request["tools"] = [to_tool_param(tool) for tool in question.tools]
             if question.tool_choice != "auto":
                 request["tool_choice"] = {"type": _TOOL_CHOICES[question.tool_choice]}
         return request
@@ -211,7 +211,7 @@ def _block(part: str | Image | ToolResult) -> dict[str, Any]:
             return result | {"is_error": True} if part.failed else result
 
 
-def tool_param(tool: Tool) -> dict[str, Any]:
+def to_tool_param(tool: Tool) -> dict[str, Any]:
     """Returns a tool in the form of the Messages API."""
     made = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
     return made | {"strict": True} if tool.strict else made

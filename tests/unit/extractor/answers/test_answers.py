@@ -13,7 +13,7 @@ from runekeep_extractor.answers.parse import Unreadable, find_object
 from runekeep_extractor.pipeline.prefetch import queries
 from runekeep_extractor.prompts.reads import tool_definitions
 from runekeep_extractor.prompts.records import memory_line
-from runekeep_extractor.providers.anthropic.messages import tool_param
+from runekeep_extractor.providers.anthropic.messages import to_tool_param
 from runekeep_schemas.type_files.registry import Registry
 from tests.doubles.fixed_job import memory, message, wire_type
 from tests.doubles.messages_api_rules import complaint
@@ -221,7 +221,7 @@ def test_the_schema_keeps_to_the_limits_of_the_api_and_names_what_there_is():
         "model": "some-model",
         "max_tokens": 1,
         "messages": [{"role": "user", "content": "x"}],
-        "tools": [tool_param(tool) for tool in tool_definitions()],
+        "tools": [to_tool_param(tool) for tool in tool_definitions()],
         "output_config": {"format": {"type": "json_schema", "schema": schema}},
     }
     headers = {"x-api-key": "key", "anthropic-version": "1"}

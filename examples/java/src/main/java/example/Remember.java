@@ -17,17 +17,17 @@ public final class Remember {
       BlockingStubs calls = runekeep.blocking();
       String id = Messages.newId();
       calls.sessions().getSession(GetSessionRequest.newBuilder().setSession(id).setAutoCreate(true).build());
-      AddMessagesRequest.Builder said = AddMessagesRequest.newBuilder().setSession(id);
-      said.addMessages(Messages.user("I am Robin. I live in Lisbon and I prefer tea to coffee."));
-      calls.sessions().addMessages(said.build());
+      AddMessagesRequest.Builder append = AddMessagesRequest.newBuilder().setSession(id);
+      append.addMessages(Messages.user("I am Robin. I live in Lisbon and I prefer tea to coffee."));
+      calls.sessions().addMessages(append.build());
 
       CommitSessionRequest commit = CommitSessionRequest.newBuilder().setSession(id).build();
       String taskId = calls.sessions().commitSession(commit).getTaskId();
-      Task ended = runekeep.watch(taskId, 0, Remember::show);
-      System.out.println(ended.getState());
+      Task task = runekeep.watch(taskId, 0, Remember::show);
+      System.out.println(task.getState());
 
       RecallRequest.Builder recall = RecallRequest.newBuilder().setQuery("What does Robin drink?");
-      recall.setMinRevision(ended.getResult().getRevision());
+      recall.setMinRevision(task.getResult().getRevision());
       System.out.println(calls.memories().recall(recall.build()).getText());
     }
   }

@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2
 from runekeep import AsyncClient, Client
 from runekeep.client.connection.errors import NotFoundError, UnavailableError
 from runekeep.v1 import admin_service_pb2 as pb
-from tests.unit.runekeep.cli_answers import run
+from tests.unit.runekeep.cli.cli_answers import run
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 SECRET = "rk_abcdefghijklmnop_0123456789012345678901234567890123456789012"

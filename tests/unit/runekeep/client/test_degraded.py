@@ -8,7 +8,7 @@ from runekeep.mcp.server import create_server
 from runekeep.mcp.settings import McpSettings
 from runekeep.v1 import memory_service_pb2
 from tests.support.studio import Browser, studio
-from tests.unit.runekeep.cli_answers import run
+from tests.unit.runekeep.cli.cli_answers import run
 from tests.unit.runekeep.server_double import ServerDouble
 
 PARTS = ["dense", "rebuilding", "reranker", "vectors", "of a newer server"]

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from runekeep.v1 import session_service_pb2, task_service_pb2
-from tests.unit.runekeep.cli_answers import PROFILE, failed, run, watch
+from tests.unit.runekeep.cli.cli_answers import PROFILE, failed, run, watch
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 
@@ -43,7 +43,7 @@ def test_a_dry_run_shows_what_the_file_would_become_and_sends_nothing(full: Serv
         ("s1", "ann", 149),
     ]
     said = run(full, "ingest", file, "--dry-run").stdout
-    assert "for the user of your key, else `default`. Nothing was sent" in said
+    assert "for the user of your key, or `default` if it names none. Nothing was sent" in said
     assert not full.calls
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runekeep import AsyncClient, Client, Message, TextPart
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2
-from tests.unit.runekeep.cli_answers import run
+from tests.unit.runekeep.cli.cli_answers import run
 from tests.unit.runekeep.server_double import ServerDouble
 
 TEXT = "## Memories\n- <viking://user/u/memories/profile.md> (profile, as of 2026-01-31): Who [red]x[/red] is."

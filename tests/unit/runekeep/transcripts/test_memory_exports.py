@@ -162,7 +162,7 @@ def test_an_agent_file_of_letta_gives_what_was_said_and_its_blocks_without_the_p
                 "id": "agent-0",
                 "name": "Sam",
                 "agent_type": "letta_v1_agent",
-                "block_ids": ["block-0", "block-1", "block-9"],
+                "block_ids": ["block-0", "block-1", "block-9", ["odd"]],
                 "messages": [
                     letta_said("system", [text("You are Sam.")]),
                     letta_said("user", [text("I like tea")]),
@@ -178,6 +178,7 @@ def test_an_agent_file_of_letta_gives_what_was_said_and_its_blocks_without_the_p
             {"id": "block-0", "label": "human", "value": "\nName: Chad\n"},
             {"id": "block-1", "label": "persona", "value": "I am Sam."},
             {"id": "block-2", "label": "other", "value": "Of another agent"},
+            {"id": ["odd"], "label": "other", "value": "Has no id"},
         ],
         "created_at": "2026-03-03T00:00:00Z",
     }

@@ -13,8 +13,8 @@ from runekeep.transcripts.batches import Batch, TranscriptError
 from runekeep.transcripts.chat import read_chat
 from runekeep.transcripts.files import Form, read_transcript
 
-AGENT_TRANSCRIPTS = Path(__file__).parents[2] / "support" / "agent_transcripts"
-SAMPLE = Path(__file__).parents[3] / "examples" / "conversation.jsonl"
+AGENT_TRANSCRIPTS = Path(__file__).parents[3] / "support" / "agent_transcripts"
+SAMPLE = Path(__file__).parents[4] / "examples" / "conversation.jsonl"
 
 
 def chat(*lines: dict[str, Any]) -> list[Batch]:
@@ -300,6 +300,15 @@ def test_the_input_of_a_call_that_cannot_be_sent_becomes_text(tmp_path: Path, va
     file.write_text(f'{{"sessionId": "s", "type": "assistant", "uuid": "u", "message": {{"content": {content}}}}}')
     [batch] = read_transcript(file)
     assert batch.messages[0].parts == [ToolPart("c", "n", input={"shortened": f'{{"a": {value}}}'})]
+    message_to_wire(batch.messages[0])
+
+
+def test_half_of_a_surrogate_pair_in_the_input_of_a_call_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "session.jsonl"
+    content = [{"type": "tool_use", "id": "c", "name": "n", "input": {"a": "\ud83d"}}]
+    file.write_text(json.dumps({"sessionId": "s", "type": "assistant", "uuid": "u", "message": {"content": content}}))
+    [batch] = read_transcript(file)
+    assert batch.messages[0].parts == [ToolPart("c", "n", input={"a": "?"})]
     message_to_wire(batch.messages[0])
 
 

@@ -14,7 +14,7 @@ from runekeep import Append, AsyncAppend, AsyncClient, AsyncSession, AsyncWriter
 from runekeep.client.admin import Admin, AsyncAdmin
 from tests.typed.samples import public_methods, samples
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CLIENT = ROOT / "runekeep" / "client"
 
 

@@ -8,7 +8,7 @@ import pytest
 from runekeep import AsyncClient
 from runekeep.client.sessions.results import AutoCommit
 from runekeep.v1 import session_service_pb2
-from tests.unit.runekeep.cli_answers import run
+from tests.unit.runekeep.cli.cli_answers import run
 from tests.unit.runekeep.server_double import ServerDouble
 
 RULES: AutoCommit = {"pending_tokens": 4000, "message_count": 40, "idle": 1.5, "keep_recent_count": 4}

@@ -9,7 +9,7 @@ from runekeep import AsyncClient, Client
 from runekeep.cli.app import app
 from runekeep.client.connection.errors import DeadlineExceededError, NotFoundError
 from runekeep.v1 import space_service_pb2 as pb
-from tests.unit.runekeep.cli_answers import run
+from tests.unit.runekeep.cli.cli_answers import run
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 REMOVING, PURGING, VERIFIED = pb.ERASURE_STATE_REMOVING, pb.ERASURE_STATE_PURGING, pb.ERASURE_STATE_VERIFIED

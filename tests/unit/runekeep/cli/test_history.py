@@ -165,7 +165,7 @@ def test_before_the_first_revision_nothing_can_end(server: ServerDouble) -> None
 @pytest.mark.parametrize("command", [["rollback"], ["diff"], ["diff", "1"]])
 def test_a_number_that_no_revision_has_is_refused_with_a_way_out(server: ServerDouble, command: list[str]) -> None:
     told = run(server, *command, "99999999999999999999", status=2)
-    assert "see `runekeep history list`" in " ".join(told.stderr.replace("│", "").split())
+    assert "run `runekeep history list` to see what exists" in " ".join(told.stderr.replace("│", "").split())
 
 
 async def test_a_refused_rollback_is_an_exception(server: ServerDouble) -> None:

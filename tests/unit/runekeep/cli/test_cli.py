@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from runekeep.cli.app import app
 from runekeep.v1 import common_pb2, memory_service_pb2, session_service_pb2, task_service_pb2
-from tests.unit.runekeep.cli_answers import ARCHIVE, LONG, PROFILE, failed, run, task, watch
+from tests.unit.runekeep.cli.cli_answers import ARCHIVE, LONG, PROFILE, failed, run, task, watch
 from tests.unit.runekeep.server_double import Refusal, ServerDouble
 
 COMMANDS = [
