@@ -27,10 +27,15 @@ class LineCosines:
 
 
 async def of_answer(database: SpaceDatabase, space: Space, answer: FindAnswer) -> LineCosines | None:
-    """Returns what is known of the results of a search; None if its query has no vector."""
+    """Returns what is known of the results of a search. Returns None if its query has no vector, and if it found
+    memories and no line of them has one: by the vectors of whole memories alone, lines are ranked worse than by
+    words."""
     if answer.vector is None:
         return None
-    return LineCosines(answer.vector, await database.read(_packed, space, answer))
+    packed = await database.read(_packed, space, answer)
+    if not packed and any(isinstance(one.item, Memory) for one in answer.results):
+        return None
+    return LineCosines(answer.vector, packed)
 
 
 async def _packed(tx: Tx, space: Space, answer: FindAnswer) -> dict[Key, bytes]:

@@ -139,8 +139,8 @@ async def test_a_change_of_the_embedder_makes_them_anew(search: Search, clock: C
 
         # Those of the old embedder are not compared with a query of the new one.
         answer = await one.find(ANN, "green tea")
-        found = await line_cosines.of_answer(search.database, ANN, answer)
-        assert answer.model == TARGET.model and found is not None and not found.packed
+        assert answer.model == TARGET.model and answer.results
+        assert await line_cosines.of_answer(search.database, ANN, answer) is None
         coffee = {"dense": turned(vector("coffee")), "dense_model": TARGET.model}
         await revise(search.database, ANN, "c", write(ANN, "coffee", 0, 1, "coffee", **coffee))
 
