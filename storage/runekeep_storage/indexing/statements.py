@@ -10,7 +10,7 @@ from typing import Final
 
 from runekeep_schemas.recall_lines import MAX_READ_CHARACTERS
 from runekeep_storage.drivers.common.statement_lists import SIZE, by_keys, places, rows
-from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, without, without_imports
+from runekeep_storage.spaces.statements import CHANGE_IS_OPEN, without, without_imports, without_locks
 from runekeep_storage.tables import Table
 
 OVER_ALL_ACCOUNTS: Final = frozenset(
@@ -309,9 +309,9 @@ _READ: Final = ", ".join(
 )
 MEMORIES_LACKING_LINES = (
     f"SELECT account, user_id, uri, version, rev_from, peer_id, {_READ} FROM memories"
-    f" WHERE {_OF_USER} AND {_LACKS_LINES}{without_imports('memories')} LIMIT $3"
+    f" WHERE {_OF_USER} AND {_LACKS_LINES} AND uri > $3{without_locks('memories')} ORDER BY uri LIMIT $4"
 )
-"""Reads memories without vectors of their lines."""
+"""Reads memories without vectors of their lines, unless a deletion, an erasure or an import has locked the space."""
 
 FILL_LINES = (
     f"UPDATE memories SET line_vectors = $6, line_vectors_model = $7 WHERE {_OF_USER} AND uri = $3 AND version = $4"

@@ -112,7 +112,7 @@ async def write_vectors(
     model: str,
     *,
     is_next: bool = False,
-    fill_with: Callable[..., Awaitable[None]] | None = None,
+    fill_with: Callable[..., Awaitable[int]] | None = None,
 ) -> int:
     """Writes vectors with `fill`, or with `fill_with`, and returns how many rows it wrote them for. The failure of one
     space does not stop the others: its rows are read again."""
@@ -122,15 +122,14 @@ async def write_vectors(
             try:
                 if fill_with is None:
                     await database.write(fill, space, some, model, is_next=is_next)
+                    written += len(some)
                 else:
-                    await database.write(fill_with, space, some, model)
+                    written += await database.write(fill_with, space, some, model)
             except StoreUnavailable as error:
                 log.warning("backfill_waits", account=space.account, user=space.user, error=str(error))
             except Exception:
                 # Whatever is wrong with the rows of one space, the others must get their vectors.
                 log.exception("backfill_failed", account=space.account, user=space.user)
-            else:
-                written += len(some)
     return written
 
 

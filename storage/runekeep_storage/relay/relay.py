@@ -131,7 +131,7 @@ class Relay:
         return self._paced(EMBEDDER, *await self._reembedder.step(index_id))
 
     async def _make_line_vectors(self, _: str) -> bool:
-        return self._paced(LINES, *await self._lines.step())
+        return await self._lines.step()
 
     def _paced(self, name: str, more: bool, seconds: float) -> bool:
         """Wakes a task after a pause, if there is one. Returns whether to go on at once."""

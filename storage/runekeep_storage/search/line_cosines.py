@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from runekeep_storage.database import Space, SpaceDatabase, Tx
 from runekeep_storage.indexing import line_vectors
@@ -9,6 +10,9 @@ from runekeep_storage.memories import memories
 from runekeep_storage.memories.memories import Key
 from runekeep_storage.records import Memory
 from runekeep_storage.search.requests import FindAnswer
+
+MAX_MEMORIES: Final = 64
+"""Maximum number of memories whose lines are compared, the best ones first. Each may have a quarter of a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ async def of_answer(database: SpaceDatabase, space: Space, answer: FindAnswer) -
 
 
 async def _packed(tx: Tx, space: Space, answer: FindAnswer) -> dict[Key, bytes]:
-    keys = [(one.item.uri, one.item.version) for one in answer.results if isinstance(one.item, Memory)]
+    keys = [(one.item.uri, one.item.version) for one in answer.results if isinstance(one.item, Memory)][:MAX_MEMORIES]
     rows = await memories.line_vectors(tx, space, keys, answer.revision)
     # Not those of another embedder. The empty model of a memory that has none fits no answer with a vector.
     return {key: bytes(row["line_vectors"]) for key, row in rows.items() if row["line_vectors_model"] == answer.model}

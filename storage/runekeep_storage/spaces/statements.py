@@ -83,6 +83,14 @@ def without_imports(table: str) -> str:
     )
 
 
+def without_locks(table: str) -> str:
+    """Returns an SQL condition to append: rows of that table whose space is not locked."""
+    return (
+        f" AND NOT EXISTS (SELECT 1 FROM shut_spaces i WHERE i.account = {table}.account"
+        f" AND i.user_id = {table}.user_id LIMIT 1 OFFSET 0)"
+    )
+
+
 LOCK = (
     "INSERT INTO shut_spaces (account, user_id, erasure_id) VALUES ($1, $2, $3)"
     " ON CONFLICT (account, user_id) DO NOTHING"

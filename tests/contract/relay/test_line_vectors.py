@@ -1,20 +1,28 @@
 """The vectors of the lines of memories: made after a memory is written, by the embedder that its space is searched by,
 and gone with the version."""
 
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Any
+
 import pytest
 
 from runekeep_schemas.recall_lines import MAX_LINES_WITH_VECTORS, embedded_line
 from runekeep_storage.database import Space
+from runekeep_storage.embedders import EmbedderUnavailable
+from runekeep_storage.endpoints import outage
 from runekeep_storage.erasure.deletion import delete_user
 from runekeep_storage.indexing import embedder_change
 from runekeep_storage.indexing.embedder_change import ChangeState
 from runekeep_storage.memories import memories
 from runekeep_storage.memories.memories import LATEST
 from runekeep_storage.records import Memory
-from runekeep_storage.relay.line_vectors import MIN_TEXTS
 from runekeep_storage.relay.relay import EMBEDDER
 from runekeep_storage.search import line_cosines
 from runekeep_storage.search.line_cosines import LineCosines
+from runekeep_storage.spaces import space_locks
 from tests.contract.relay.test_embedder_change import (
     TARGET,
     change,
@@ -111,23 +119,70 @@ async def test_an_embedder_that_is_away_for_one_account_makes_no_other_wait(
     await until_made(search, CAT)
 
 
-async def test_an_endpoint_that_failed_gets_few_lines_at_once(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoints = Endpoints(search.embedder, monkeypatch)
-    endpoints.away.add(ANN.account)
-    many = "\n".join(f"Fact number {number}" for number in range(20))
-    await revise(search.database, ANN, "a", write(ANN, "house", 0, 1, many))
+async def test_a_memory_whose_lines_get_no_vectors_holds_up_no_other(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.01)
+    embed = search.embedder.embed
+
+    async def refuse_some(texts: Sequence[str], **options: Any) -> list[bytes]:
+        if any(text.startswith("bad: ") for text in texts):
+            raise EmbedderUnavailable("a line that the model does not take")
+        return await embed(texts, **options)
+
+    monkeypatch.setattr(search.embedder, "embed", refuse_some)
+    names = ["another", "bad", "cold", "drawer"]
+    await revise(search.database, ANN, "a", *(write(ANN, name, 0, 1, "First.\nSecond.") for name in names))
     search.relay.start()
 
-    def counts() -> list[int]:
-        return [count for _, count in endpoints.calls if count > 1]
+    async def others_are_made() -> bool:
+        return all([await model_of(search, ANN, name) for name in names if name != "bad"])
 
-    async def was_tried() -> bool:
-        return bool(counts())
+    await search.until(others_are_made)
+    assert await model_of(search, ANN, "bad") == ""
+    monkeypatch.setattr(search.embedder, "embed", embed)
 
-    await search.until(was_tried)
-    endpoints.away.clear()
+    async def all_are_made() -> bool:
+        return bool(await model_of(search, ANN, "bad"))
+
+    await search.until(all_are_made)
+
+
+async def test_calls_for_lines_pause_for_as_long_as_they_took(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    embed, began = search.embedder.embed, list[tuple[float, float]]()
+
+    async def take_a_while(texts: Sequence[str], **options: Any) -> list[bytes]:
+        start = monotonic()
+        if texts[0].startswith("n"):
+            await asyncio.sleep(0.1)
+            began.append((start, monotonic()))
+        return await embed(texts, **options)
+
+    monkeypatch.setattr(search.embedder, "embed", take_a_while)
+    await revise(
+        search.database,
+        ANN,
+        "a",
+        *(write(ANN, f"n{number}", 0, 1, "\n".join("abcdefghij")) for number in range(4)),
+    )
+    search.relay.start()
+
+    async def are_made() -> bool:
+        return all([await model_of(search, ANN, f"n{number}") for number in range(4)])
+
+    await search.until(are_made)
+    assert all(start - end >= 0.1 for (_, end), (start, _) in pairwise(began)) and len(began) == 4
+
+
+async def test_nothing_is_sent_of_a_space_that_is_locked(search: Search) -> None:
+    for space in (ANN, BOB):
+        await remember(search, space, "house", HOUSE)
+    await search.database.write(space_locks.lock, ANN, "erasure")
+    search.relay.start()
+    await until_made(search, BOB)
+    assert await model_of(search, ANN) == ""
+    await search.database.write(space_locks.unlock, ANN)
     await until_made(search, ANN)
-    assert counts()[0] == 21 and set(counts()[1:]) == {MIN_TEXTS}
 
 
 async def test_a_change_of_the_embedder_makes_them_anew(search: Search, clock: Clock) -> None:
