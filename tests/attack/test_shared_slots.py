@@ -104,6 +104,7 @@ async def test_expressions_that_take_long_hold_up_nobody_else(greedy: Caller, mo
     for _ in range(3):
         quick = wire.GrepDocumentsRequest(pattern="kettle", uri=modest.uri(""))
         assert (await modest.memories.GrepDocuments(quick)).matches
-    assert sum(one.done() for one in greps) < GREPS / 2
+    # On a busy machine those that wait may be refused meanwhile.
+    assert sum(one.done() and one.exception() is None for one in greps) < GREPS / 2
     for task in greps:
         task.cancel()

@@ -183,6 +183,8 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(
     async with Worker(caller.channel) as worker:
         task = await caller.committed()
         lease = (await worker.take()).lease
+        # A slow machine needs more than the ten seconds of the first lease for megabytes.
+        await worker.heartbeat(lease)
         for number in range(4):
             await worker.chunk(lease, "o", number, [longer])
         verdict = await worker.complete(lease, "o", 4)
@@ -190,6 +192,7 @@ async def test_a_commit_that_would_make_too_large_a_memory_leaves_that_out(
         assert {one.reason for one in verdict.refused} == {"too_large"}
         assert [one.operation_index for one in verdict.refused] == [2, 3]
         # Sent once more they are left out, and the others are applied.
+        await worker.heartbeat(lease, sequence=2)
         for number in range(4):
             await worker.chunk(lease, "p", number, [longer])
         assert (await worker.complete(lease, "p", 4)).outcome == extractor_service_pb2.JOB_OUTCOME_APPLIED
