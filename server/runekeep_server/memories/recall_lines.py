@@ -8,7 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, zip_longest
 from typing import Final
 
 from runekeep_storage.index import sparse
@@ -63,11 +63,8 @@ class LineScores:
         return [
             [
                 item.score + _WORDS_WEIGHT * value / best + _COSINE_WEIGHT * cosine + _FIRST_WEIGHT * (not place)
-                for place, (value, cosine) in enumerate(
-                    islice(
-                        zip(chain(values, repeat(0.0)), chain(item.cosines, repeat(0.0)), strict=False), len(item.lines)
-                    )
-                )
+                # The words of lines beyond MAX_RANKED_LINES are not compared.
+                for place, (_, value, cosine) in enumerate(zip_longest(item.lines, values, item.cosines, fillvalue=0.0))
             ]
             for item, values in zip(self._items, shared, strict=True)
         ]

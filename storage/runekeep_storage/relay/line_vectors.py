@@ -1,5 +1,5 @@
 """Makes the vectors of the lines of memories, in the background after the memories are written. Recall ranks lines by
-them; a memory that has none yet is ranked by its own vector."""
+them; `runekeep_storage.search.line_cosines` says what counts while some are missing."""
 
 import asyncio
 from collections import defaultdict

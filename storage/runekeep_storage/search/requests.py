@@ -84,4 +84,4 @@ class FindAnswer:
     model: str
     """Of the embedder that the space is searched by; empty without one."""
     vector: bytes | None = None
-    """Of the query, by that embedder; None if the query was searched by words only."""
+    """Vector of the query, made by the embedder `model`; None if the search used words only."""

@@ -8,7 +8,6 @@ from runekeep_storage.indexing.passages import SLICE
 from runekeep_storage.relay import missing_vectors, passage_relay
 from runekeep_storage.search import backlog as search_backlog
 from runekeep_storage.sessions import sessions
-from tests.contract.relay.test_relays import pair  # noqa: F401  # a fixture
 from tests.support.appending import add_messages
 from tests.support.storage.databases import ANN, BOB, CAT, ON_SQLITE, commit, revise, talk, text
 from tests.support.storage.search import Search, nothing_waits, said, wordless, write
@@ -75,7 +74,7 @@ async def test_late_vectors_of_one_do_not_wait_for_those_of_another(search: Sear
     await search.until(lambda: complete(search, ANN))
 
 
-async def test_with_several_servers_too(pair: tuple[Search, Search]) -> None:  # noqa: F811  # the fixture
+async def test_with_several_servers_too(pair: tuple[Search, Search]) -> None:  # the fixture
     first, second = pair
     await archived(first, ANN, "large", LARGE)
     for server in pair:

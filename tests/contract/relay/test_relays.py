@@ -1,16 +1,13 @@
 """Several relays on one database and one index: whatever one of them missed, nothing is lost and nothing comes back."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.memories.search import wait_for_revision
 from runekeep_server.protocol.api_error import ApiError
-from runekeep_storage.database import Database, Tx
+from runekeep_storage.database import Tx
 from runekeep_storage.drivers.postgres.driver import PostgresDatabase
 from runekeep_storage.erasure.deletion import delete_session
 from runekeep_storage.index.base import PointKind
@@ -22,28 +19,8 @@ from runekeep_storage.relay import missing_vectors
 from runekeep_storage.search import backlog
 from runekeep_storage.spaces import spaces
 from tests.doubles.word_embedder import WordEmbedder, vector
-from tests.support.storage.databases import ANN, BOB, Clock, NewStore, commit, revise, talk, uri
-from tests.support.storage.edge_in_thread import EdgeHere
+from tests.support.storage.databases import ANN, BOB, Clock, commit, revise, talk, uri
 from tests.support.storage.search import GRACE_SECONDS, Search, memories, nothing_waits, wordless, write
-
-
-@pytest.fixture
-async def pair(new_store: NewStore, registry: Registry, tmp_path: Path) -> AsyncIterator[tuple[Search, Search]]:
-    """Two servers on one store and one index; their relays do not run yet."""
-    store = new_store()
-    index = EdgeHere(tmp_path / "index")
-    databases: list[Database] = [store.connect(), store.connect()]
-    for database in databases:
-        await database.open()
-    first, second = (Search.of(database, index, registry) for database in databases)
-    for server in (first, second):
-        await server.attachment.attach()
-    yield first, second
-    for server in (first, second):
-        await server.relay.stop()
-    await index.close()
-    for database in databases:
-        await database.close()
 
 
 async def test_two_relays_at_once_lose_nothing(pair: tuple[Search, Search], clock: Clock) -> None:
