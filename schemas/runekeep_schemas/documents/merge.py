@@ -21,7 +21,8 @@ Fields = dict[str, FieldValue]
 
 # In scripts without spaces between words, each letter counts as a word.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_SPACED = re.compile(rf"[^\W_{_UNSPACED}]")
+_WORD = re.compile(rf"[{_UNSPACED}]|{_SPACED.pattern}+")
 KEPT_WITH_SUMMARY = 0.5
 """Minimum share of a text, by its words, that must stay for its summary to stay."""
 
@@ -269,10 +270,10 @@ def _check_text(field: Field, before: FieldValue, after: FieldValue) -> None:
     if before == after:
         return
     _check_headings(field, after)
-    if field.keep_ratio is None or before == field.initial or len(split_words(str(before))) < field.keep_from:
+    if field.keep_ratio is None or before == field.initial:
         return
     share = kept(str(before), str(after))
-    if share < field.keep_ratio:
+    if share < field.keep_ratio and len(split_words(str(before))) >= field.keep_from:
         reason = (
             f"would keep {share:.0%} of its text where {field.keep_ratio:.0%} must stay;"
             " add to it, or edit single lines by patch"
@@ -300,13 +301,14 @@ def still_holds(summary: str, before: str, after: str) -> bool:
     """
     if kept(before, after) < KEPT_WITH_SUMMARY:
         return False
-    old, new = Counter(_plain_words(before)), Counter(_plain_words(after))
-    gone = {word for word, count in old.items() if new[word] < (count if any(map(str.isdigit, word)) else 1)}
-    return gone.isdisjoint(_plain_words(summary))
+    after = after.casefold()
+    old, new = map(_plain_words, _differing(before.casefold(), after))
+    fewer = (Counter(old) - Counter(new)).keys() & set(_plain_words(summary.casefold()))
+    return not any(any(map(str.isdigit, word)) for word in fewer) and fewer <= set(_plain_words(after))
 
 
 def _plain_words(text: str) -> list[str]:
-    return [word.lstrip("0") if word.isdecimal() else word for word in split_words(text.casefold())]
+    return [word.lstrip("0") if word.isdecimal() else word for word in split_words(text)]
 
 
 def kept(before: str, after: str) -> float:
@@ -314,8 +316,32 @@ def kept(before: str, after: str) -> float:
 
     Words are compared regardless of their position, so that sorting or moving lines loses nothing.
     """
-    old, new = Counter(split_words(before)), Counter(split_words(after))
-    total = sum(len(word) * count for word, count in old.items())
-    if not total:
+    old, new = map(split_words, _differing(before, after))
+    lost = sum(len(word) * count for word, count in (Counter(old) - Counter(new)).items())
+    if not lost:
         return 1.0
-    return sum(len(word) * count for word, count in (old & new).items()) / total
+    total = sum(map(len, split_words(before)))
+    return (total - lost) / total
+
+
+def _differing(before: str, after: str) -> tuple[str, str]:
+    """Returns both texts without the whole words that they begin and end with in common. Edits mostly change a small
+    part of a long text."""
+    head = _common_start(before, after)
+    before, after = before[head:], after[head:]
+    tail = _common_start(before[::-1], after[::-1])
+    return before[: len(before) - tail], after[: len(after) - tail]
+
+
+def _common_start(one: str, other: str) -> int:
+    """Returns how many characters of whole words two texts begin with in common."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    while low and _SPACED.match(one, low - 1):
+        low -= 1
+    return low

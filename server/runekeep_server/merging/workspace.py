@@ -92,7 +92,7 @@ class Draft:
             changes = [(_said(self.fields, some), _said(fields, some)) for some in (names, texts)]
             for view in VIEW_FIELDS:
                 text = str(fields.get(view, ""))
-                if view in given_views or all(still_holds(text, before, after) for before, after in changes):
+                if not text or view in given_views or all(still_holds(text, *change) for change in changes):
                     continue
                 if view in declared:
                     fields[view] = ""

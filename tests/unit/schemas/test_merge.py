@@ -1,3 +1,4 @@
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runekeep_schemas.documents.merge import (
+    KEPT_WITH_SUMMARY,
     Add,
     FieldChange,
     MergeError,
@@ -12,8 +14,11 @@ from runekeep_schemas.documents.merge import (
     Set,
     coerce_fields,
     create,
+    kept,
     merge_write,
     replace_all,
+    split_words,
+    still_holds,
     update,
 )
 from runekeep_schemas.documents.patch import SearchReplaceBlock
@@ -361,3 +366,26 @@ def test_writes_of_an_extractor_add_up_in_any_number(calls: list[int]) -> None:
     for count in calls:
         memory = merge_write(TOOLS, memory, {"tool_name": "web_search", "total_calls": count})
     assert memory["total_calls"] == sum(calls)
+
+
+SOME = st.text(st.sampled_from("abA _01茶ß\n\N{COMBINING GREEK YPOGEGRAMMENI}"), max_size=6)
+
+
+@given(SOME, SOME, SOME, SOME, SOME)
+def test_what_texts_begin_and_end_with_in_common_changes_no_share(
+    start: str, old: str, new: str, end: str, summary: str
+) -> None:
+    """`kept` and `still_holds` compare only the parts that differ, and answer as if they compared all words."""
+    before, after = start + old + end, start + new + end
+    words, left = Counter(split_words(before)), Counter(split_words(after))
+    letters = sum(len(word) * count for word, count in words.items())
+    share = sum(len(word) * count for word, count in (words & left).items()) / letters if letters else 1.0
+    assert kept(before, after) == share
+    plain, plain_left, said = (Counter(plain_words(text)) for text in (before, after, summary))
+    fewer = {word for word, count in plain.items() if plain_left[word] < count}
+    gone = {word for word in fewer if any(map(str.isdigit, word)) or not plain_left[word]}
+    assert still_holds(summary, before, after) == (share >= KEPT_WITH_SUMMARY and gone.isdisjoint(said))
+
+
+def plain_words(text: str) -> list[str]:
+    return [word.lstrip("0") if word.isdecimal() else word for word in split_words(text.casefold())]
