@@ -11,6 +11,7 @@ import structlog
 
 from runekeep_storage import telemetry
 from runekeep_storage.database import Space
+from runekeep_storage.drivers.common.fair_turns import lower_priority
 from runekeep_storage.embedders.base import EmbedderUnavailable
 from runekeep_storage.embedders.text_form import TextForm
 from runekeep_storage.embedders.text_queues import Text, TextQueues, measured, refuse
@@ -28,6 +29,9 @@ the time. If texts arrive only now and then, it pauses for _BUSY_SECONDS at most
 _BULK_PATIENCE = 10
 """If other texts never end, bulk work waits for this multiple of its last batch's duration, then one batch goes first:
 passages that are never embedded are never found."""
+_NICE = 5
+"""How far the model's threads stand behind those that answer calls, where all want a processor. Measured while an
+account stored hundreds of memories: another account's calls had a p99 of 91 to 122 ms without it, 61 to 63 with it."""
 LOAD_RETRY_SECONDS = 1.0
 """Minimum time between two attempts to load a model."""
 _AS_IT_IS = TextForm()
@@ -121,6 +125,8 @@ class QueuedEmbedder:
             await asyncio.to_thread(self._worker.join)
 
     def _work(self) -> None:
+        # Before loading: the model's own threads inherit it.
+        lower_priority(_NICE)
         model = self._loaded()
         while model is not None and (batch := self._take()):
             began = monotonic()

@@ -75,7 +75,7 @@ class FairThreads(ThreadPoolExecutor):
     threads on Linux, for work that keeps processors busy."""
 
     def __init__(self, threads: int, name: str, *, nice: int = 0) -> None:
-        super().__init__(threads, thread_name_prefix=name, initializer=partial(_lower_priority, nice))
+        super().__init__(threads, thread_name_prefix=name, initializer=partial(lower_priority, nice))
         self._threads_in_all = threads
         self._threads_of_account = max(1, threads - 1)
         self._lock = Lock()
@@ -135,7 +135,7 @@ class FairThreads(ThreadPoolExecutor):
                 self._start_next()
 
 
-def _lower_priority(nice: int) -> None:
+def lower_priority(nice: int) -> None:
     """Lowers the priority of the current thread. Does nothing except on Linux: elsewhere it would lower the priority of
     the process."""
     if nice and sys.platform == "linux":
