@@ -11,7 +11,7 @@ values outside the store, never add to them.
 SQL uses `$1 ...` placeholders, BIGINT microseconds since 1970 (UTC) for times, 0/1 for booleans, JSON as text.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -60,6 +60,11 @@ class Tx(Protocol):
 
     async def execute(self, sql: str, *args: Any) -> int:
         """Returns the number of changed rows."""
+        ...
+
+    async def compute(self, work: "Callable[[Tx], Coroutine[Any, Any, T]]") -> T:
+        """Runs a part of the transaction that computes for long between few statements, off the event loop. It may wait
+        for nothing but the database."""
         ...
 
     def now(self) -> int:

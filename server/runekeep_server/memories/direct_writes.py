@@ -16,7 +16,7 @@ from runekeep_server.memories.direct_changes import (
     texts_of,
 )
 from runekeep_server.merging.versions import versions_of
-from runekeep_server.merging.workspace import Draft, current_of
+from runekeep_server.merging.workspace import Draft
 from runekeep_server.protocol.answer_sizes import DEFAULT_SIZES, AnswerSizes
 from runekeep_server.protocol.errors import too_large
 from runekeep_server.protocol.idempotency import prepare_and_mutate
@@ -109,7 +109,7 @@ async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -
     if size > most_bytes:
         what = f"The memories as they are take {size} bytes together, and {most_bytes} is the limit of one call"
         raise too_large(what, "Change fewer of them in one call")
-    return {uri: await current_of(tx, space, uri) for uri in uris}
+    return await memories.with_newest_versions(tx, space, uris)
 
 
 async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, list[Memory]]:

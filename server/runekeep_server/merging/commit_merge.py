@@ -37,19 +37,23 @@ async def merge_operations(
     revision: int = LATEST,
 ) -> tuple[list[Draft], Outcome]:
     """Returns the memories of a revision that the operations touch, with the operations applied, and the outcome."""
-    plan = context.plan
-    workspace = Workspace(tx, space, revision)
-    merger = Merger(
-        context.registry,
-        Router(plan, context.batch),
-        workspace,
-        space,
-        context.session_id,
-        context.rules,
-        context.counts,
-    )
-    if plan.allow_self:
-        await merger.initial_memories(plan.long_term_types)
-    outcome = await merger.merge(operations)
-    await merger.drop_empty_memories(plan.long_term_types if plan.allow_self else ())
-    return list(workspace.drafts.values()), outcome
+
+    async def merge(tx: Tx) -> tuple[list[Draft], Outcome]:
+        plan = context.plan
+        workspace = Workspace(tx, space, revision)
+        merger = Merger(
+            context.registry,
+            Router(plan, context.batch),
+            workspace,
+            space,
+            context.session_id,
+            context.rules,
+            context.counts,
+        )
+        if plan.allow_self:
+            await merger.initial_memories(plan.long_term_types)
+        outcome = await merger.merge(operations)
+        await merger.drop_empty_memories(plan.long_term_types if plan.allow_self else ())
+        return list(workspace.drafts.values()), outcome
+
+    return await tx.compute(merge)

@@ -1,14 +1,20 @@
 """The drafts of memories, which operations change one after the other before anything is written."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from runekeep_schemas.documents.merge import create, is_blank, still_holds
+from runekeep.v1 import extractor_service_pb2 as pb
+from runekeep_schemas.documents.filenames import FileNameError, memory_uri
+from runekeep_schemas.documents.merge import coerce_fields, create, is_blank, still_holds
 from runekeep_schemas.documents.render import default_abstract, default_overview, file_view, render_content
+from runekeep_schemas.documents.uris import UriError, canonicalize
+from runekeep_schemas.memory_types.coerce import FieldError
 from runekeep_schemas.memory_types.model import VIEW_FIELDS, FieldValue, MemoryType
+from runekeep_schemas.type_files.registry import Registry
 from runekeep_server.merging.batch import Batch, Run, Selection, joined
+from runekeep_server.wire.basics import plain_values
 from runekeep_storage.database import Space, Tx
 from runekeep_storage.memories import memories
 from runekeep_storage.records import Memory, MessageRun
@@ -61,7 +67,7 @@ class Draft:
 
     @classmethod
     def opened(cls, uri: str, type: MemoryType, peer: str, current: Memory | None, newest_version: int) -> Self:
-        """Returns the draft of a memory in its current state, as `current_of` returned it."""
+        """Returns the draft of a memory in its current state, as `memories.with_newest_version` returned it."""
         fields = json.loads(current.fields) if current else None
         sources = json.loads(current.sources) if current else []
         return cls(uri, type, peer, current, newest_version, fields, sources)
@@ -182,12 +188,20 @@ class Workspace:
         self._tx = tx
         self._space = space
         self._revision = revision
+        self._read: dict[str, tuple[Memory | None, int]] = {}
         self.drafts: dict[str, Draft] = {}
+
+    async def read_ahead(self, operations: Iterable[pb.MemoryOperation], registry: Registry) -> None:
+        """Reads the memories that the operations will most likely open, many by one statement, in place of those that
+        were read ahead before."""
+        uris = filter(None, (_likely_uri(one, registry, self._space.user) for one in operations))
+        wanted = [uri for uri in uris if uri not in self.drafts]
+        self._read = await memories.with_newest_versions(self._tx, self._space, wanted, self._revision)
 
     async def open(self, uri: str, type: MemoryType, peer: str) -> Draft:
         """Returns the draft of a memory, which need not exist yet."""
         if uri not in self.drafts:
-            current, newest = await current_of(self._tx, self._space, uri, self._revision)
+            current, newest = await self._current(uri)
             self.drafts[uri] = Draft.opened(uri, type, peer, current, newest)
         return self.drafts[uri]
 
@@ -196,10 +210,26 @@ class Workspace:
         if uri in self.drafts:
             draft = self.drafts[uri]
             return draft.type.name if draft.fields is not None else None
-        current, _ = await current_of(self._tx, self._space, uri, self._revision)
+        current, _ = await self._current(uri)
         return current.memory_type if current else None
 
+    async def _current(self, uri: str) -> tuple[Memory | None, int]:
+        if uri in self._read:
+            return self._read[uri]
+        return await memories.with_newest_version(self._tx, self._space, uri, self._revision)
 
-async def current_of(tx: Tx, space: Space, uri: str, revision: int = memories.LATEST) -> tuple[Memory | None, int]:
-    """Returns the version of a memory at `revision`, if any, and the highest version that its URI ever had, or 0."""
-    return await memories.with_newest_version(tx, space, uri, revision)
+
+def _likely_uri(operation: pb.MemoryOperation, registry: Registry, user: str) -> str:
+    """Returns an empty text for an operation that will be refused. Ranges alone may name other owners."""
+    try:
+        match operation.WhichOneof("operation"):
+            case "write":
+                type = registry.get(operation.write.memory_type)
+                fields = coerce_fields(type, plain_values(operation.write.fields)) if type else {}
+                return memory_uri(type, fields, user, operation.peer_id or None) if type else ""
+            case "edit":
+                return canonicalize(operation.edit.uri, user)
+            case _:
+                return canonicalize(operation.delete.uri, user)
+    except (FieldError, FileNameError, UriError):
+        return ""

@@ -22,9 +22,10 @@ from runekeep_server.merging.counts import BatchCounts
 from runekeep_server.merging.effects import Effect, can_lose_text
 from runekeep_server.merging.operations import Rules
 from runekeep_server.merging.proposed import operation_of
-from runekeep_server.merging.workspace import Draft, current_of
+from runekeep_server.merging.workspace import Draft
 from runekeep_server.wire.basics import plain_value, plain_values
 from runekeep_storage.database import Space, Tx
+from runekeep_storage.memories import memories
 from runekeep_storage.proposals import proposals
 from runekeep_storage.proposals.proposals import Proposal, ProposedOperation
 from runekeep_storage.records import Memory
@@ -172,7 +173,7 @@ def _problem(one: ProposedOperation, reason: str) -> pb.ProposalProblem:
 async def _exists(tx: Tx, space: Space, one: ProposedOperation) -> bool:
     """Returns whether one of the memories that a delete is about exists."""
     for uri in one.targets:
-        now, _ = await current_of(tx, space, uri)
+        now, _ = await memories.with_newest_version(tx, space, uri)
         if now is not None:
             return True
     return False
@@ -189,8 +190,8 @@ async def _is_changed_since(
     """Returns whether the operation would lose what was written since it was proposed."""
     whole = _whole_values(operation)
     for uri, target in one.targets.items():
-        now, _ = await current_of(tx, space, uri)
-        base, _ = await current_of(tx, space, uri, one.base_revision)
+        now, _ = await memories.with_newest_version(tx, space, uri)
+        base, _ = await memories.with_newest_version(tx, space, uri, one.base_revision)
         if _version(now) != _version(base):
             base = await _base_after_others(tx, space, proposal, one, uri, base)
         if _version(now) == _version(base):
@@ -219,9 +220,9 @@ async def _base_after_others(
         if earlier.number < one.number and earlier.revision > one.base_revision
     }
     for revision in sorted(revisions):
-        before, _ = await current_of(tx, space, uri, revision - 1)
+        before, _ = await memories.with_newest_version(tx, space, uri, revision - 1)
         if _version(before) == _version(base):
-            base, _ = await current_of(tx, space, uri, revision)
+            base, _ = await memories.with_newest_version(tx, space, uri, revision)
     return base
 
 

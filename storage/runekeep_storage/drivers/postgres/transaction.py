@@ -2,17 +2,20 @@
 
 import contextlib
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
 from runekeep_storage import telemetry
-from runekeep_storage.database import Row, Space, Topic
+from runekeep_storage.database import Row, Space, Topic, Tx
 from runekeep_storage.drivers.postgres import statements
+from runekeep_storage.drivers.postgres.computing import compute
 from runekeep_storage.errors import DatabaseDamaged, StoreReadOnly, StoreUnavailable
+
+T = TypeVar("T")
 
 CHANNEL = "runekeep"
 """The payload of a notice is the topic, a space character and the subject."""
@@ -161,6 +164,9 @@ class PostgresTx:
         count = status.rpartition(" ")[2]
         self._end(reads or count == "0")
         return int(count) if count.isdigit() else 0
+
+    async def compute(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        return await compute(self, work)
 
     def now(self) -> int:
         return self._outset.now

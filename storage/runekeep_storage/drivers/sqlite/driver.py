@@ -27,6 +27,7 @@ from runekeep_storage import deadline, telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Heard, Row, Tx, answers
 from runekeep_storage.drivers.common.fair_turns import FairThreads
+from runekeep_storage.drivers.common.steps import step
 from runekeep_storage.drivers.common.transactions import Transactions
 from runekeep_storage.drivers.common.write_outcomes import Outcome, settle
 from runekeep_storage.drivers.common.write_queue import WriteQueue
@@ -34,7 +35,7 @@ from runekeep_storage.drivers.common.write_requests import Joint, Request
 from runekeep_storage.drivers.sqlite.checkpoints import MAX_PAGES, Checkpointer
 from runekeep_storage.drivers.sqlite.errors import is_damage, refused_write, store_error
 from runekeep_storage.drivers.sqlite.file_lock import DatabaseLock
-from runekeep_storage.drivers.sqlite.transaction import SqliteTx, step
+from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 from runekeep_storage.drivers.sqlite.writer import Writing
 from runekeep_storage.errors import DatabaseDamaged, DeadlinePassed, StoreReadOnly, StoreUnavailable
 

@@ -1,12 +1,12 @@
-"""One transaction on one SQLite connection: its statements, and how it runs without an event loop."""
+"""One transaction on one SQLite connection: its statements."""
 
 import re
 import sqlite3
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from runekeep_storage.database import Row, Space, Topic
+from runekeep_storage.database import Row, Space, Topic, Tx
 from runekeep_storage.drivers.sqlite import statements
 
 T = TypeVar("T")
@@ -20,7 +20,8 @@ def _sqlite_sql(sql: str) -> str:
 
 
 class SqliteTx:
-    """A transaction on one connection. Nothing in it ever suspends; see `step`."""
+    """A transaction on one connection. Nothing in it ever suspends; see
+    `runekeep_storage.drivers.common.steps`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
         self._connection = connection
@@ -38,6 +39,10 @@ class SqliteTx:
 
     async def execute(self, sql: str, *args: Any) -> int:
         return self._connection.execute(_sqlite_sql(sql), args).rowcount
+
+    async def compute(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work`: this transaction has a thread already."""
+        return await work(self)
 
     def now(self) -> int:
         return self._clock()
@@ -57,13 +62,3 @@ class SqliteTx:
 
     def notify(self, topic: Topic, subject: str = "") -> None:
         """Does nothing: no other server uses this store, and this one knows what it did."""
-
-
-def step(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a transaction to its end without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return cast(T, end.value)
-    work.close()
-    raise RuntimeError("a transaction waited for something outside the store")

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from runekeep_storage import telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Space
+from runekeep_storage.drivers.common.steps import step
 from runekeep_storage.drivers.common.write_outcomes import Outcome
 from runekeep_storage.drivers.common.write_requests import Request, in_parts, in_time, run
 from runekeep_storage.drivers.sqlite import statements
 from runekeep_storage.drivers.sqlite.errors import is_damage, store_error
-from runekeep_storage.drivers.sqlite.transaction import SqliteTx, step
+from runekeep_storage.drivers.sqlite.transaction import SqliteTx
 
 
 class _WriteTx(SqliteTx):

@@ -1,6 +1,7 @@
 """How often the store is asked while operations are merged."""
 
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
 
 from runekeep_schemas.policy import Plan
 from runekeep_schemas.type_files.registry import Registry
@@ -9,6 +10,8 @@ from runekeep_server.merging.counts import BatchCounts
 from runekeep_server.merging.operations import Rules
 from runekeep_storage.database import Space, Tx
 from tests.support.worker import write
+
+T = TypeVar("T")
 
 PLAN = Plan(True, (), ("profile", "preferences", "events"), (), False)
 
@@ -19,12 +22,15 @@ class EmptyTx:
     def __init__(self) -> None:
         self.statements = 0
 
-    async def fetchrow(self, sql: str, *args: Any) -> dict[str, Any]:
+    async def fetch(self, sql: str, account: str, user: str, revision: int, *uris: str) -> list[dict[str, Any]]:
         self.statements += 1
-        return {"newest": 0, "uri": None}
+        return [{"wanted": uri, "newest": 0, "uri": None} for uri in uris]
+
+    async def compute(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        return await work(cast(Tx, self))
 
 
-async def test_each_memory_that_an_output_touches_is_read_once() -> None:
+async def test_memories_that_an_output_touches_are_read_together_and_once() -> None:
     tx = EmptyTx()
     context = CommitContext(Registry.load(), Rules(1_000_000), "s", [], PLAN, BatchCounts())
     operations = [write("preferences", topic=f"Tea {number % 20}", content="Likes it.") for number in range(40)]
@@ -33,4 +39,4 @@ async def test_each_memory_that_an_output_touches_is_read_once() -> None:
 
     assert not outcome.rejected
     assert len(drafts) == 21, "the profile too"
-    assert tx.statements == len(drafts)
+    assert tx.statements == 2, "the profile, and all that the operations name"
