@@ -6,6 +6,7 @@ of them.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 UNITS: Final = 100
@@ -17,15 +18,23 @@ MAX_SPACES_A_TOKEN: Final = 16
 
 _WORD, _LETTER, _CAPITAL, _DIGIT, _SIGN, _CONTROL, _SPACES = 48, 14, 165, 70, 50, 100, 150
 _ACCENTED, _OTHER_LETTER, _SYMBOL, _WIDE, _ASTRAL = 250, 90, 200, 125, 300
-_WORDS = re.compile("[A-Za-z]+")
-_CAPITALS = re.compile("(?<![A-Za-z])[A-Z]")
-_DIGITS = re.compile("[0-9]")
-_SIGNS = re.compile(r"[\t!-/:-@\[-`{-~]")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SPACE_RUNS = re.compile(r"\A +|  +| +\Z")
 """Spaces at both ends count, so that joining texts adds no weight."""
 _LONG_SPACES = " " * MAX_SPACES_A_TOKEN
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
+
+
+def _of_bytes(values: dict[str, int], otherwise: int = 0) -> bytes:
+    """Returns a table for the bytes of UTF-8, with the values of the ASCII characters that match the patterns."""
+
+    def value_of(character: str) -> int:
+        return next((value for pattern, value in values.items() if re.match(pattern, character)), otherwise)
+
+    return bytes(value_of(chr(byte)) for byte in range(128)) + bytes([otherwise]) * 128
+
+
+_WEIGHTS = _of_bytes({"[A-Za-z]": _LETTER, "[0-9]": _DIGIT, r"[\t!-/:-@\[-`{-~]": _SIGN, r"[^\n -~]": _CONTROL})
+_LETTERS = _of_bytes({"[a-z]": ord("a"), "[A-Z]": ord("A")}, ord(" "))
 
 
 def count(text: str) -> int:
@@ -35,20 +44,19 @@ def count(text: str) -> int:
 
 def weigh(text: str) -> int:
     """Returns the weight of a text in UNITS. Joining texts never adds weight."""
-    words = _WORDS.findall(text)
+    data = text.encode("utf-8", "surrogatepass")
+    letters = data.translate(_LETTERS)
     weight = (
-        _WORD * len(words)
-        + _LETTER * len("".join(words))
-        + _CAPITAL * len(_CAPITALS.findall(text))
-        + _DIGIT * len(_DIGITS.findall(text))
-        + _SIGN * len(_SIGNS.findall(text))
-        + _CONTROL * len(_CONTROLS.findall(text))
+        sum(data.translate(_WEIGHTS))
+        + _WORD * len(letters.split())
+        + _CAPITAL * (b" " + letters).count(b" A")
         + _SPACES * len(_SPACE_RUNS.findall(text))
         + UNITS * text.count(_LONG_SPACES)
     )
     return weight if text.isascii() else weight + sum(map(_weight, "".join(_NOT_ASCII.findall(text))))
 
 
+@lru_cache(maxsize=8192)
 def _weight(character: str) -> int:
     """Returns the weight of a character outside of ASCII."""
     code = ord(character)

@@ -63,8 +63,9 @@ class Tx(Protocol):
         ...
 
     async def compute(self, work: "Callable[[Tx], Coroutine[Any, Any, T]]") -> T:
-        """Runs a part of the transaction that computes for long between few statements, off the event loop. It may wait
-        for nothing but the database."""
+        """Runs `work`, a CPU-heavy part of this transaction, outside the event loop, and returns its result. `work`
+        must use the `Tx` that it gets, and may await nothing else. Only for transactions that read: one that writes
+        would hold its locks meanwhile."""
         ...
 
     def now(self) -> int:

@@ -21,8 +21,9 @@ Fields = dict[str, FieldValue]
 
 # In scripts without spaces between words, each letter counts as a word.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff"
-_SPACED = re.compile(rf"[^\W_{_UNSPACED}]")
-_WORD = re.compile(rf"[{_UNSPACED}]|{_SPACED.pattern}+")
+# A letter or digit of a script with spaces between words.
+_SPACED_LETTER = re.compile(rf"[^\W_{_UNSPACED}]")
+_WORD = re.compile(rf"[{_UNSPACED}]|{_SPACED_LETTER.pattern}+")
 KEPT_WITH_SUMMARY = 0.5
 """Minimum share of a text, by its words, that must stay for its summary to stay."""
 
@@ -302,7 +303,7 @@ def still_holds(summary: str, before: str, after: str) -> bool:
     if kept(before, after) < KEPT_WITH_SUMMARY:
         return False
     after = after.casefold()
-    old, new = map(_plain_words, _differing(before.casefold(), after))
+    old, new = map(_plain_words, _without_common_ends(before.casefold(), after))
     fewer = (Counter(old) - Counter(new)).keys() & set(_plain_words(summary.casefold()))
     return not any(any(map(str.isdigit, word)) for word in fewer) and fewer <= set(_plain_words(after))
 
@@ -316,7 +317,7 @@ def kept(before: str, after: str) -> float:
 
     Words are compared regardless of their position, so that sorting or moving lines loses nothing.
     """
-    old, new = map(split_words, _differing(before, after))
+    old, new = map(split_words, _without_common_ends(before, after))
     lost = sum(len(word) * count for word, count in (Counter(old) - Counter(new)).items())
     if not lost:
         return 1.0
@@ -324,17 +325,17 @@ def kept(before: str, after: str) -> float:
     return (total - lost) / total
 
 
-def _differing(before: str, after: str) -> tuple[str, str]:
-    """Returns both texts without the whole words that they begin and end with in common. Edits mostly change a small
-    part of a long text."""
-    head = _common_start(before, after)
+def _without_common_ends(before: str, after: str) -> tuple[str, str]:
+    """Returns both texts without their common start and end, cut between words. Most edits change a small part of a
+    long text, so that little is left to compare."""
+    head = _common_start_length(before, after)
     before, after = before[head:], after[head:]
-    tail = _common_start(before[::-1], after[::-1])
+    tail = _common_start_length(before[::-1], after[::-1])
     return before[: len(before) - tail], after[: len(after) - tail]
 
 
-def _common_start(one: str, other: str) -> int:
-    """Returns how many characters of whole words two texts begin with in common."""
+def _common_start_length(one: str, other: str) -> int:
+    """Returns the length of the common start of two texts. It ends at the border of a word."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -342,6 +343,6 @@ def _common_start(one: str, other: str) -> int:
             low = middle
         else:
             high = middle - 1
-    while low and _SPACED.match(one, low - 1):
+    while low and _SPACED_LETTER.match(one, low - 1):
         low -= 1
     return low

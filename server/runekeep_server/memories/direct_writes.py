@@ -109,7 +109,7 @@ async def _current(tx: Tx, space: Space, uris: Sequence[str], most_bytes: int) -
     if size > most_bytes:
         what = f"The memories as they are take {size} bytes together, and {most_bytes} is the limit of one call"
         raise too_large(what, "Change fewer of them in one call")
-    return await memories.with_newest_versions(tx, space, uris)
+    return await memories.current_with_newest_versions(tx, space, uris)
 
 
 async def _write(tx: Tx, space: Space, prepared: _Prepared) -> tuple[int, list[Memory]]:

@@ -73,9 +73,11 @@ class LineScores:
         """Returns for each line of each result whether a line of one of the `others`, by their places, has most of its
         words, see CONTAINED_SHARE, and all of its numbers: another date contradicts. Lines of the others themselves
         repeat nothing."""
+        compared = [line for place, lines in enumerate(self._terms) if place not in others for line in lines]
+        wanted = frozenset(chain.from_iterable(compared))
         having: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
         for line in {line for other in others for line in self._terms[other]}:
-            for term in line:
+            for term in line & wanted:
                 having[term].append(line)
         return [
             [
@@ -87,13 +89,13 @@ class LineScores:
 
     def _repeats(self, text: str, line: frozenset[int], having: Mapping[int, Sequence[frozenset[int]]]) -> bool:
         enough = CONTAINED_SHARE * self._weight(line)
-        numbers = sparse.terms(" ".join(_NUMBERS.findall(text)))
         shared: defaultdict[frozenset[int], float] = defaultdict(float)
         for term in line:
             rarity = self._rarity[term]
             for other in having.get(term, ()):
                 shared[other] += rarity
-        return any(weight >= enough and numbers <= other for other, weight in shared.items())
+        most = [other for other, weight in shared.items() if weight >= enough]
+        return bool(most) and any(map(sparse.terms(" ".join(_NUMBERS.findall(text))).issubset, most))
 
     def _weight(self, terms: Iterable[int]) -> float:
         return sum(self._rarity[term] for term in terms)

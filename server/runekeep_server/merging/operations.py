@@ -56,8 +56,8 @@ joined to fewer and longer ones. Each run is a row that the commit's transaction
 to SQLite."""
 MAX_NAMED_RUNS: Final = 16_384
 """Maximum of runs of messages that the diff of one output names. They stay in memory until it is written."""
-READ_AHEAD: Final = 32
-"""Operations whose memories are read by one statement."""
+READ_AHEAD_OPERATIONS: Final = 16
+"""Number of operations whose memories are read together before they are merged."""
 MAX_SUPERSEDED: Final = 256
 """Maximum of superseded memories that are looked up for one output."""
 
@@ -140,8 +140,8 @@ class Merger:
 
     async def merge(self, operations: Sequence[pb.MemoryOperation]) -> Outcome:
         for index, operation in enumerate(operations):
-            if index % READ_AHEAD == 0:
-                await self._workspace.read_ahead(operations[index : index + READ_AHEAD], self._registry)
+            if index % READ_AHEAD_OPERATIONS == 0:
+                await self._workspace.read_ahead(operations[index : index + READ_AHEAD_OPERATIONS], self._registry)
             place = OperationRef(index)
             try:
                 self.outcome.taken += await self._one(operation, place)

@@ -182,26 +182,29 @@ def _said(fields: Fields, names: Collection[str]) -> str:
 
 
 class Workspace:
-    """Drafts by URI, read in one transaction on first use, at the current state or at `revision`."""
+    """Drafts by URI, all read in one transaction, at the current state or at `revision`: on first use, or earlier by
+    `read_ahead`."""
 
     def __init__(self, tx: Tx, space: Space, revision: int = memories.LATEST) -> None:
         self._tx = tx
         self._space = space
         self._revision = revision
-        self._read: dict[str, tuple[Memory | None, int]] = {}
+        self._versions_ahead: dict[str, tuple[Memory | None, int]] = {}
         self.drafts: dict[str, Draft] = {}
 
     async def read_ahead(self, operations: Iterable[pb.MemoryOperation], registry: Registry) -> None:
-        """Reads the memories that the operations will most likely open, many by one statement, in place of those that
-        were read ahead before."""
-        uris = filter(None, (_likely_uri(one, registry, self._space.user) for one in operations))
+        """Reads the memories that the operations name, in few statements, for later calls of `open` and `type_of`.
+        Discards what was read ahead before. Does nothing at an earlier revision, which is read rarely."""
+        if self._revision != memories.LATEST:
+            return
+        uris = filter(None, (_named_uri(one, registry, self._space.user) for one in operations))
         wanted = [uri for uri in uris if uri not in self.drafts]
-        self._read = await memories.with_newest_versions(self._tx, self._space, wanted, self._revision)
+        self._versions_ahead = await memories.current_with_newest_versions(self._tx, self._space, wanted)
 
     async def open(self, uri: str, type: MemoryType, peer: str) -> Draft:
         """Returns the draft of a memory, which need not exist yet."""
         if uri not in self.drafts:
-            current, newest = await self._current(uri)
+            current, newest = await self._load_version(uri)
             self.drafts[uri] = Draft.opened(uri, type, peer, current, newest)
         return self.drafts[uri]
 
@@ -210,17 +213,20 @@ class Workspace:
         if uri in self.drafts:
             draft = self.drafts[uri]
             return draft.type.name if draft.fields is not None else None
-        current, _ = await self._current(uri)
+        current, _ = await self._load_version(uri)
         return current.memory_type if current else None
 
-    async def _current(self, uri: str) -> tuple[Memory | None, int]:
-        if uri in self._read:
-            return self._read[uri]
+    async def _load_version(self, uri: str) -> tuple[Memory | None, int]:
+        """Returns the version of a memory at the revision, if any, and the highest version that its URI ever had, or
+        0."""
+        if uri in self._versions_ahead:
+            return self._versions_ahead[uri]
         return await memories.with_newest_version(self._tx, self._space, uri, self._revision)
 
 
-def _likely_uri(operation: pb.MemoryOperation, registry: Registry, user: str) -> str:
-    """Returns an empty text for an operation that will be refused. Ranges alone may name other owners."""
+def _named_uri(operation: pb.MemoryOperation, registry: Registry, user: str) -> str:
+    """Returns the URI of the memory that an operation names, or an empty string if it cannot be determined. A write
+    without a peer may open memories of other owners too, by its message ranges."""
     try:
         match operation.WhichOneof("operation"):
             case "write":

@@ -30,8 +30,9 @@ _BULK_PATIENCE = 10
 """If other texts never end, bulk work waits for this multiple of its last batch's duration, then one batch goes first:
 passages that are never embedded are never found."""
 _NICE = 5
-"""How far the model's threads stand behind those that answer calls, where all want a processor. Measured while an
-account stored hundreds of memories: another account's calls had a p99 of 91 to 122 ms without it, 61 to 63 with it."""
+"""Added to the nice value of the model's threads on Linux, so that threads that answer calls get the processor first.
+While one account stored hundreds of memories, calls of another one had a p99 of 91 to 122 ms without it, and of 61 to
+63 ms with it."""
 LOAD_RETRY_SECONDS = 1.0
 """Minimum time between two attempts to load a model."""
 _AS_IT_IS = TextForm()
@@ -125,7 +126,7 @@ class QueuedEmbedder:
             await asyncio.to_thread(self._worker.join)
 
     def _work(self) -> None:
-        # Before loading: the model's own threads inherit it.
+        # Before loading: threads that the model starts inherit it.
         lower_priority(_NICE)
         model = self._loaded()
         while model is not None and (batch := self._take()):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.byte_limits import count_within
-from runekeep_storage.drivers.common.statement_lists import SIZE, filled
+from runekeep_storage.drivers.common.statement_lists import filled, in_rows
 from runekeep_storage.errors import NotFound
 from runekeep_storage.indexing.rows import vector_of
 from runekeep_storage.memories import statements
@@ -33,25 +33,24 @@ async def get(tx: Tx, space: Space, uri: str, *, version: int = 0, revision: int
 
 async def with_newest_version(tx: Tx, space: Space, uri: str, revision: int = LATEST) -> tuple[Memory | None, int]:
     """Returns the version alive at `revision`, if any, and the result of `newest_version`."""
-    return (await with_newest_versions(tx, space, [uri], revision))[uri]
+    row = await tx.fetchrow(statements.VERSION_ALIVE_AND_NEWEST, space.account, space.user, revision, uri)
+    assert row is not None
+    columns = dict(row)
+    newest = columns.pop("newest")
+    return memory(columns) if columns["uri"] is not None else None, newest
 
 
-async def with_newest_versions(
-    tx: Tx, space: Space, uris: Iterable[str], revision: int = LATEST
+async def current_with_newest_versions(
+    tx: Tx, space: Space, uris: Iterable[str]
 ) -> dict[str, tuple[Memory | None, int]]:
-    """Returns the result of `with_newest_version` for each URI."""
-    found: dict[str, tuple[Memory | None, int]] = {}
-    wanted = list(dict.fromkeys(uris))
-    for start in range(0, len(wanted), SIZE):
-        some = wanted[start : start + SIZE]
-        # Two lengths, so that the engines keep few statements. No memory has an empty URI.
-        some += [""] * (SIZE - len(some) if len(some) > 1 else 0)
-        statement = statements.versions_alive_and_newest(len(some))
-        for row in await tx.fetch(statement, space.account, space.user, revision, *some):
-            columns = dict(row)
-            uri, newest = columns.pop("wanted"), columns.pop("newest")
-            found[uri] = memory(columns) if columns["uri"] is not None else None, newest
-    return found
+    """Returns for each URI what `with_newest_version` returns, by few statements."""
+    versions: dict[str, Row] = {}
+    for some in in_rows(list(dict.fromkeys(uris))):
+        rows = await tx.fetch(statements.versions_of(len(some)), space.account, space.user, *some)
+        versions |= {row["uri"]: row for row in rows}
+    keys = [(uri, row["version"]) for uri, row in versions.items() if row["version"] is not None]
+    current = await alive(tx, space, keys, LATEST, statements.COLUMNS)
+    return {uri: (current.get((uri, row["version"])), row["newest"] or 0) for uri, row in versions.items()}
 
 
 async def newest_version(tx: Tx, space: Space, uri: str) -> int:

@@ -72,17 +72,12 @@ VERSION_ALIVE = f"SELECT {COLUMNS}{_FROM}{ALIVE_AT} AND m.uri = $4"
 """Reads the version of a memory that is alive at a revision."""
 
 
-@cache
-def versions_alive_and_newest(count: int) -> str:
-    """Reads the versions of memories that are alive at a revision, null where there is none, and the numbers of their
-    newest versions."""
-    return (
-        "SELECT k.column1 AS wanted, (SELECT COALESCE(MAX(n.version), 0) FROM memories n"
-        " WHERE n.account = $1 AND n.user_id = $2 AND n.uri = k.column1) AS newest,"
-        f" {COLUMNS} FROM (VALUES {rows('(CAST(? AS TEXT))', count, 4)}) AS k LEFT JOIN memories m"
-        f" ON m.account = $1 AND m.user_id = $2{ALIVE_AT} AND m.uri = k.column1"
-    )
-
+VERSION_ALIVE_AND_NEWEST = (
+    f"SELECT n.newest, {COLUMNS} FROM (SELECT COALESCE(MAX(version), 0) AS newest FROM memories"
+    " WHERE account = $1 AND user_id = $2 AND uri = $4) n LEFT JOIN memories m"
+    f" ON m.account = $1 AND m.user_id = $2{ALIVE_AT} AND m.uri = $4"
+)
+"""Reads the same, and the number of the memory's newest version."""
 
 NEWEST_VERSION = (
     "SELECT COALESCE(MAX(version), 0) AS version FROM memories WHERE account = $1 AND user_id = $2 AND uri = $3"

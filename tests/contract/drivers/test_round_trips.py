@@ -160,6 +160,18 @@ async def test_a_name_whose_memory_was_deleted_goes_on_with_its_versions(databas
     assert await database.read(memories.with_newest_version, BOB, uri(ANN, "tea")) == (None, 0)
 
 
+async def test_current_memories_are_read_as_one_by_one(database: Database) -> None:
+    names = [f"n{number}" for number in range(MANY)]
+    await made(database, *(write(ANN, name, 0, 1, "x") for name in names))
+    await made(database, write(ANN, "n1", 1, 2, "y"), write(ANN, "n2", 1, 2, deleted=True))
+    wanted = [uri(ANN, name) for name in [*names, "never"]]
+    for space in (ANN, BOB):
+        found, number = await counted(database, memories.current_with_newest_versions, space, wanted)
+        assert number == (5 if space == ANN else 3), "versions, 16 at a time; and the memories, 32 at a time"
+        for one in wanted:
+            assert found[one] == await database.read(memories.with_newest_version, space, one)
+
+
 async def test_passages_of_an_archive_take_few_statements_and_each_comes_once(database: Database) -> None:
     await talk(database, ANN, "s", *(f"kettle {number}" for number in range(MANY)))
     await commit(database, ANN, "s", "t1")

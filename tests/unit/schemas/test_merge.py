@@ -368,23 +368,22 @@ def test_writes_of_an_extractor_add_up_in_any_number(calls: list[int]) -> None:
     assert memory["total_calls"] == sum(calls)
 
 
-SOME = st.text(st.sampled_from("abA _01茶ß\n\N{COMBINING GREEK YPOGEGRAMMENI}"), max_size=6)
+SHORT_TEXTS = st.text(st.sampled_from("abA _01茶ß\n\N{COMBINING GREEK YPOGEGRAMMENI}"), max_size=6)
 
 
-@given(SOME, SOME, SOME, SOME, SOME)
-def test_what_texts_begin_and_end_with_in_common_changes_no_share(
+@given(SHORT_TEXTS, SHORT_TEXTS, SHORT_TEXTS, SHORT_TEXTS, SHORT_TEXTS)
+def test_kept_and_still_holds_equal_a_comparison_of_all_words(
     start: str, old: str, new: str, end: str, summary: str
 ) -> None:
-    """`kept` and `still_holds` compare only the parts that differ, and answer as if they compared all words."""
     before, after = start + old + end, start + new + end
-    words, left = Counter(split_words(before)), Counter(split_words(after))
-    letters = sum(len(word) * count for word, count in words.items())
-    share = sum(len(word) * count for word, count in (words & left).items()) / letters if letters else 1.0
+    old_words, new_words = Counter(split_words(before)), Counter(split_words(after))
+    letters = sum(len(word) * count for word, count in old_words.items())
+    share = sum(len(word) * count for word, count in (old_words & new_words).items()) / letters if letters else 1.0
     assert kept(before, after) == share
-    plain, plain_left, said = (Counter(plain_words(text)) for text in (before, after, summary))
-    fewer = {word for word, count in plain.items() if plain_left[word] < count}
-    gone = {word for word in fewer if any(map(str.isdigit, word)) or not plain_left[word]}
-    assert still_holds(summary, before, after) == (share >= KEPT_WITH_SUMMARY and gone.isdisjoint(said))
+    old_plain, new_plain, summary_words = (Counter(plain_words(text)) for text in (before, after, summary))
+    fewer = {word for word, count in old_plain.items() if new_plain[word] < count}
+    gone = {word for word in fewer if any(map(str.isdigit, word)) or not new_plain[word]}
+    assert still_holds(summary, before, after) == (share >= KEPT_WITH_SUMMARY and gone.isdisjoint(summary_words))
 
 
 def plain_words(text: str) -> list[str]:

@@ -136,8 +136,8 @@ class FairThreads(ThreadPoolExecutor):
 
 
 def lower_priority(nice: int) -> None:
-    """Lowers the priority of the current thread. Does nothing except on Linux: elsewhere it would lower the priority of
-    the process."""
+    """Lowers the priority of the current thread: `nice` is added to the nice value of the process. Does nothing except
+    on Linux, because elsewhere it would lower the priority of the process."""
     if nice and sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, os.getpid()) + nice)

@@ -1,4 +1,4 @@
-"""Runs a transaction without an event loop, in a thread."""
+"""Runs coroutines that never suspend, without an event loop."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar, cast
@@ -6,8 +6,8 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 
-def step(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a transaction to its end without an event loop."""
+def run_without_event_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work` in the current thread and returns its result. Raises RuntimeError if it suspends."""
     try:
         work.send(None)
     except StopIteration as end:

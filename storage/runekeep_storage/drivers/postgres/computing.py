@@ -1,32 +1,42 @@
-"""Runs a part of a PostgreSQL transaction in a thread, whose statements run on the event loop."""
+"""Runs the CPU-heavy part of a PostgreSQL transaction in a thread. Its statements still run on the event loop, because
+asyncpg connections belong to it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from runekeep_storage.database import Row, Space, Topic, Tx
-from runekeep_storage.drivers.common.steps import step
+from runekeep_storage.drivers.common.fair_turns import FairThreads
+from runekeep_storage.drivers.common.steps import run_without_event_loop
 
 T = TypeVar("T")
 
 
+_THREADS = FairThreads(4, "compute")
+
+
 async def compute(tx: Tx, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-    """See `Tx.compute`. A cancelled call waits until the thread ends, which is at its next statement: the connection
-    must not go to another call before."""
-    apart = _ThreadTx(tx, asyncio.get_running_loop())
-    running = asyncio.ensure_future(asyncio.to_thread(lambda: step(work(apart))))
+    """See `Tx.compute`. If the call is cancelled, `work` fails at its next statement, or ends normally if it has none.
+    The call waits for that, so that no other call gets the connection while the thread may use it."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    thread_tx = _ThreadTx(tx, loop)
+    running = _THREADS.submit(copy_context().run, lambda: run_without_event_loop(work(thread_tx)))
+    running.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
     try:
-        return await asyncio.shield(running)
+        # If this is cancelled before the thread began, it never begins.
+        return await asyncio.wrap_future(running)
     except asyncio.CancelledError:
-        apart.is_cancelled = True
-        await asyncio.wait([running])
-        # Retrieved, because asyncio logs exceptions that nobody retrieved.
-        running.exception()
+        thread_tx.is_cancelled = True
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
         raise
 
 
 class _ThreadTx:
-    """The transaction as the thread sees it."""
+    """A `Tx` for use in a thread: runs each statement of another `Tx` on its event loop."""
 
     def __init__(self, tx: Tx, loop: asyncio.AbstractEventLoop) -> None:
         self._tx = tx
@@ -34,19 +44,19 @@ class _ThreadTx:
         self.is_cancelled = False
 
     async def fetch(self, sql: str, *args: Any) -> list[Row]:
-        return self._result(self._tx.fetch(sql, *args))
+        return self._run_on_loop(self._tx.fetch(sql, *args))
 
     async def fetchrow(self, sql: str, *args: Any) -> Row | None:
-        return self._result(self._tx.fetchrow(sql, *args))
+        return self._run_on_loop(self._tx.fetchrow(sql, *args))
 
     async def execute(self, sql: str, *args: Any) -> int:
-        return self._result(self._tx.execute(sql, *args))
+        return self._run_on_loop(self._tx.execute(sql, *args))
 
     async def compute(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
         return await work(self)
 
     async def ensure_durable(self) -> None:
-        self._result(self._tx.ensure_durable())
+        self._run_on_loop(self._tx.ensure_durable())
 
     def now(self) -> int:
         return self._tx.now()
@@ -63,8 +73,8 @@ class _ThreadTx:
     def notify(self, topic: Topic, subject: str = "") -> None:
         self._tx.notify(topic, subject)
 
-    def _result(self, statement: Coroutine[Any, Any, T]) -> T:
-        """Runs a statement on the event loop and waits for its result."""
+    def _run_on_loop(self, statement: Coroutine[Any, Any, T]) -> T:
+        """Runs a statement on the event loop and returns its result. Raises RuntimeError if the call was cancelled."""
         if self.is_cancelled:
             statement.close()
             raise RuntimeError("the transaction was cancelled")

@@ -27,7 +27,7 @@ from runekeep_storage import deadline, telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Heard, Row, Tx, answers
 from runekeep_storage.drivers.common.fair_turns import FairThreads
-from runekeep_storage.drivers.common.steps import step
+from runekeep_storage.drivers.common.steps import run_without_event_loop
 from runekeep_storage.drivers.common.transactions import Transactions
 from runekeep_storage.drivers.common.write_outcomes import Outcome, settle
 from runekeep_storage.drivers.common.write_queue import WriteQueue
@@ -311,7 +311,7 @@ class SqliteDatabase(Transactions):
             try:
                 connection.execute("BEGIN")
                 coroutine = work(_ReadTx(connection, self._clock, reading))
-                return step(cast(Coroutine[Any, Any, T], coroutine))
+                return run_without_event_loop(cast(Coroutine[Any, Any, T], coroutine))
             finally:
                 reading.end()
                 # An error may have ended the transaction already; callers must see that error.

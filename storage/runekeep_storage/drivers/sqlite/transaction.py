@@ -41,7 +41,7 @@ class SqliteTx:
         return self._connection.execute(_sqlite_sql(sql), args).rowcount
 
     async def compute(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        """Runs `work`: this transaction has a thread already."""
+        """Runs `work` directly: SQLite transactions never run on the event loop."""
         return await work(self)
 
     def now(self) -> int:

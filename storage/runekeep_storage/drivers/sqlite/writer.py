@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from runekeep_storage import telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Space
-from runekeep_storage.drivers.common.steps import step
+from runekeep_storage.drivers.common.steps import run_without_event_loop
 from runekeep_storage.drivers.common.write_outcomes import Outcome
 from runekeep_storage.drivers.common.write_requests import Request, in_parts, in_time, run
 from runekeep_storage.drivers.sqlite import statements
@@ -125,7 +125,7 @@ class Writing:
 
     def _outcomes(self, requests: Sequence[Request]) -> list[Outcome]:
         tx = _WriteTx(self._connection, self._clock, self._shut)
-        done = step(run(tx, requests))
+        done = run_without_event_loop(run(tx, requests))
         for space, is_shut in tx.told.items():
             (self._shut.add if is_shut else self._shut.discard)(space)
         return done

@@ -22,15 +22,19 @@ class EmptyTx:
     def __init__(self) -> None:
         self.statements = 0
 
-    async def fetch(self, sql: str, account: str, user: str, revision: int, *uris: str) -> list[dict[str, Any]]:
+    async def fetchrow(self, sql: str, *args: Any) -> dict[str, Any]:
         self.statements += 1
-        return [{"wanted": uri, "newest": 0, "uri": None} for uri in uris]
+        return {"newest": 0, "uri": None}
+
+    async def fetch(self, sql: str, account: str, user: str, *uris: str) -> list[dict[str, Any]]:
+        self.statements += 1
+        return [{"uri": uri, "version": None, "newest": None} for uri in uris]
 
     async def compute(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         return await work(cast(Tx, self))
 
 
-async def test_memories_that_an_output_touches_are_read_together_and_once() -> None:
+async def test_named_memories_are_read_once_and_together() -> None:
     tx = EmptyTx()
     context = CommitContext(Registry.load(), Rules(1_000_000), "s", [], PLAN, BatchCounts())
     operations = [write("preferences", topic=f"Tea {number % 20}", content="Likes it.") for number in range(40)]
@@ -39,4 +43,4 @@ async def test_memories_that_an_output_touches_are_read_together_and_once() -> N
 
     assert not outcome.rejected
     assert len(drafts) == 21, "the profile too"
-    assert tx.statements == 2, "the profile, and all that the operations name"
+    assert tx.statements == 3, "one for the profile, one for 16 named memories, one for the other four"
