@@ -21,9 +21,9 @@ Fields = dict[str, FieldValue]
 
 # In scripts without spaces between words, each letter counts as a word.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff"
-# A letter or digit of a script with spaces between words.
-_SPACED_LETTER = re.compile(rf"[^\W_{_UNSPACED}]")
-_WORD = re.compile(rf"[{_UNSPACED}]|{_SPACED_LETTER.pattern}+")
+# Letters and digits of scripts with spaces between words.
+_SPACED_LETTERS = re.compile(rf"[^\W_{_UNSPACED}]+")
+_WORD = re.compile(rf"[{_UNSPACED}]|{_SPACED_LETTERS.pattern}")
 KEPT_WITH_SUMMARY = 0.5
 """Minimum share of a text, by its words, that must stay for its summary to stay."""
 
@@ -343,6 +343,5 @@ def _common_start_length(one: str, other: str) -> int:
             low = middle
         else:
             high = middle - 1
-    while low and _SPACED_LETTER.match(one, low - 1):
-        low -= 1
-    return low
+    split_word = _SPACED_LETTERS.match(one[:low][::-1])
+    return low - (split_word.end() if split_word else 0)
