@@ -3,7 +3,10 @@ its words before the embedder has finished."""
 
 import asyncio
 
+import pytest
+
 from runekeep_storage.database import Space
+from runekeep_storage.endpoints import outage
 from runekeep_storage.indexing.passages import SLICE
 from runekeep_storage.relay import missing_vectors, passage_relay
 from runekeep_storage.search import backlog as search_backlog
@@ -57,7 +60,12 @@ async def test_a_small_commit_does_not_wait_for_a_large_one(search: Search) -> N
 
 
 @ON_SQLITE
-async def test_late_vectors_of_one_do_not_wait_for_those_of_another(search: Search) -> None:
+async def test_late_vectors_of_one_do_not_wait_for_those_of_another(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each account pauses by itself after the outage, and the double embeds everything of another one within a pause.
+    monkeypatch.setattr(outage, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(outage, "MAX_PAUSE_SECONDS", 0.001)
     search.embedder.down = True
     await revise(search.database, CAT, "cat", wordless(write(CAT, "tea", 0, 1, "cat kettle")))
     for space, count in ((ANN, 12 * SLICE), (BOB, 3)):
