@@ -3,10 +3,11 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runekeep_storage.database import Space, Tx
+from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from runekeep_storage.erasure import receipts, transactions
 from runekeep_storage.erasure.receipts import Erasure, Kind, Scope, State
@@ -84,7 +85,7 @@ async def test_a_message_is_gone_from_everything_that_was_made_of_it(store: Stor
     database = store.database
     blob = await lived(store)
     await lived(store, BOB)
-    theirs = await dump(database, BOB)
+    theirs = await _lasting(database, BOB)
     assert await tables_with(database, ANN, WORD) >= EVERYWHERE
     assert files_with(store.folder, WORD)
     clock.advance(1)
@@ -125,9 +126,16 @@ async def test_a_message_is_gone_from_everything_that_was_made_of_it(store: Stor
     with pytest.raises(NotFound):
         store.blobs.get(ANN, blob)
     assert await store.search.listed(ANN) == await store.search.named(ANN)
-    assert {table: rows for table, rows in (await dump(database, BOB)).items() if table != "outbox"} == {
-        table: rows for table, rows in theirs.items() if table != "outbox"
-    }
+    assert await _lasting(database, BOB) == theirs
+
+
+async def _lasting(database: Database, space: Space) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a user without what the relay still works on: the outbox, and the vectors of lines."""
+    tables = await dump(database, space)
+    tables.pop("outbox", None)
+    for memory in tables["memories"]:
+        del memory["line_vectors"], memory["line_vectors_model"]
+    return tables
 
 
 def _age(folder: Path) -> None:

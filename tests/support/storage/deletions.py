@@ -8,7 +8,7 @@ from runekeep_schemas.turns.buckets import Bucket
 from runekeep_schemas.turns.feedback import MACHINE, USER, Reaction
 from runekeep_schemas.turns.fingerprint import Fingerprint, Signal
 from runekeep_schemas.turns.selection import Selection
-from runekeep_storage.database import Database, Row, Space, Tx
+from runekeep_storage.database import Database, Space, Tx
 from runekeep_storage.drivers.common import idempotent_requests
 from runekeep_storage.drivers.common.idempotent_requests import RequestKey
 from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
@@ -40,7 +40,7 @@ def slices_of(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 
 async def dump(database: Database, space: Space) -> dict[str, list[dict[str, Any]]]:
-    """All rows of a user in every table that has any, without the vectors of lines, which are made at any time."""
+    """All rows of a user in every table that has any."""
     columns = (
         "SELECT m.name AS name FROM sqlite_master m JOIN pragma_table_info(m.name) c ON c.name = 'user_id'"
         " WHERE m.type = 'table'"
@@ -49,9 +49,6 @@ async def dump(database: Database, space: Space) -> dict[str, list[dict[str, Any
         " WHERE column_name = 'user_id' AND table_schema = 'public'"
     )
 
-    def without_lines(row: Row) -> dict[str, Any]:
-        return {name: value for name, value in dict(row).items() if not name.startswith("line_vectors")}
-
     async def work(tx: Tx) -> dict[str, list[dict[str, Any]]]:
         found = {}
         for table in [row["name"] for row in await tx.fetch(columns)]:
@@ -59,7 +56,7 @@ async def dump(database: Database, space: Space) -> dict[str, list[dict[str, Any
                 f"SELECT * FROM {table} WHERE account = $1 AND user_id = $2", space.account, space.user
             )
             if held:
-                found[table] = sorted((without_lines(row) for row in held), key=repr)
+                found[table] = sorted((dict(row) for row in held), key=repr)
         return found
 
     return await database.read_global(work)
