@@ -71,7 +71,6 @@ VERSION = f"SELECT {COLUMNS}{_FROM} AND m.uri = $3 AND m.version = $4"
 VERSION_ALIVE = f"SELECT {COLUMNS}{_FROM}{ALIVE_AT} AND m.uri = $4"
 """Reads the version of a memory that is alive at a revision."""
 
-
 VERSION_ALIVE_AND_NEWEST = (
     f"SELECT n.newest, {COLUMNS} FROM (SELECT COALESCE(MAX(version), 0) AS newest FROM memories"
     " WHERE account = $1 AND user_id = $2 AND uri = $4) n LEFT JOIN memories m"

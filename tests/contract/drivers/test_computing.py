@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runekeep_storage.database import Database, Tx
+from runekeep_storage.drivers.sqlite.driver import SqliteDatabase
 from runekeep_storage.errors import NotFound
 from runekeep_storage.sessions import sessions
 from tests.support.storage.databases import ANN
@@ -49,7 +50,7 @@ async def test_an_error_in_a_computation_reaches_the_caller(database: Database) 
         await database.read_global(lambda tx: tx.compute(part))
 
 
-async def test_a_cancelled_computation_leaves_the_store_usable(database: Database) -> None:
+async def test_a_computation_that_is_cancelled_twice_keeps_its_connection_until_it_ends(database: Database) -> None:
     began, cancelled, ended = threading.Event(), threading.Event(), threading.Event()
 
     async def part(tx: Tx) -> None:
@@ -63,9 +64,12 @@ async def test_a_cancelled_computation_leaves_the_store_usable(database: Databas
     computing = asyncio.ensure_future(database.read_global(lambda tx: tx.compute(part)))
     assert await asyncio.to_thread(began.wait, TIMEOUT_SECONDS)
     computing.cancel()
-    asyncio.get_running_loop().call_later(0.01, cancelled.set)
+    asyncio.get_running_loop().call_later(0.01, computing.cancel)
+    asyncio.get_running_loop().call_later(0.05, cancelled.set)
     with pytest.raises(asyncio.CancelledError):
         await computing
+    # A thread of SQLite has a connection of its own.
+    assert ended.is_set() or isinstance(database, SqliteDatabase)
     assert await asyncio.to_thread(ended.wait, TIMEOUT_SECONDS)
 
     await database.write(sessions.create, ANN, "after")

@@ -5,16 +5,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from runekeep_storage.database import Row, Space, Topic, Tx
+from runekeep_storage.database import Row, Space, Tx
 from runekeep_storage.drivers.common.fair_turns import FairThreads
-from runekeep_storage.drivers.common.steps import run_without_event_loop
+from runekeep_storage.drivers.common.without_event_loop import run_without_event_loop
 
 T = TypeVar("T")
 
-
 _THREADS = FairThreads(4, "compute")
+"""Each computation holds a connection of those that read."""
 
 
 async def compute(tx: Tx, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
@@ -22,7 +22,7 @@ async def compute(tx: Tx, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
     The call waits for that, so that no other call gets the connection while the thread may use it."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     thread_tx = _ThreadTx(tx, loop)
-    running = _THREADS.submit(copy_context().run, lambda: run_without_event_loop(work(thread_tx)))
+    running = _THREADS.submit(copy_context().run, lambda: run_without_event_loop(work(cast(Tx, thread_tx))))
     running.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
     try:
         # If this is cancelled before the thread began, it never begins.
@@ -36,7 +36,7 @@ async def compute(tx: Tx, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
 
 
 class _ThreadTx:
-    """A `Tx` for use in a thread: runs each statement of another `Tx` on its event loop."""
+    """The reading part of a `Tx`, for use in a thread: runs each statement on the event loop."""
 
     def __init__(self, tx: Tx, loop: asyncio.AbstractEventLoop) -> None:
         self._tx = tx
@@ -49,29 +49,14 @@ class _ThreadTx:
     async def fetchrow(self, sql: str, *args: Any) -> Row | None:
         return self._run_on_loop(self._tx.fetchrow(sql, *args))
 
-    async def execute(self, sql: str, *args: Any) -> int:
-        return self._run_on_loop(self._tx.execute(sql, *args))
-
     async def compute(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> T:
-        return await work(self)
-
-    async def ensure_durable(self) -> None:
-        self._run_on_loop(self._tx.ensure_durable())
+        return await work(cast(Tx, self))
 
     def now(self) -> int:
         return self._tx.now()
 
     def is_shut(self, space: Space) -> bool:
         return self._tx.is_shut(space)
-
-    def tell_shut(self, space: Space) -> None:
-        self._tx.tell_shut(space)
-
-    def tell_open(self, space: Space) -> None:
-        self._tx.tell_open(space)
-
-    def notify(self, topic: Topic, subject: str = "") -> None:
-        self._tx.notify(topic, subject)
 
     def _run_on_loop(self, statement: Coroutine[Any, Any, T]) -> T:
         """Runs a statement on the event loop and returns its result. Raises RuntimeError if the call was cancelled."""

@@ -27,8 +27,8 @@ from runekeep_storage import deadline, telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Heard, Row, Tx, answers
 from runekeep_storage.drivers.common.fair_turns import FairThreads
-from runekeep_storage.drivers.common.steps import run_without_event_loop
 from runekeep_storage.drivers.common.transactions import Transactions
+from runekeep_storage.drivers.common.without_event_loop import run_without_event_loop
 from runekeep_storage.drivers.common.write_outcomes import Outcome, settle
 from runekeep_storage.drivers.common.write_queue import WriteQueue
 from runekeep_storage.drivers.common.write_requests import Joint, Request

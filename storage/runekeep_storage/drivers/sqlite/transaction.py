@@ -21,7 +21,7 @@ def _sqlite_sql(sql: str) -> str:
 
 class SqliteTx:
     """A transaction on one connection. Nothing in it ever suspends; see
-    `runekeep_storage.drivers.common.steps`."""
+    `runekeep_storage.drivers.common.without_event_loop`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
         self._connection = connection

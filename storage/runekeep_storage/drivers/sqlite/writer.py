@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from runekeep_storage import telemetry
 from runekeep_storage.damage import Damage
 from runekeep_storage.database import Space
-from runekeep_storage.drivers.common.steps import run_without_event_loop
+from runekeep_storage.drivers.common.without_event_loop import run_without_event_loop
 from runekeep_storage.drivers.common.write_outcomes import Outcome
 from runekeep_storage.drivers.common.write_requests import Request, in_parts, in_time, run
 from runekeep_storage.drivers.sqlite import statements
