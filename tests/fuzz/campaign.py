@@ -21,6 +21,7 @@ from tests.fuzz.names import Names
 from tests.fuzz.report import Report
 from tests.fuzz.sound import Sound
 from tests.fuzz.world import Holder, furnish
+from tests.support.callers import OF_THE_CLIENT
 from tests.support.malformed import Malformed
 from tests.support.server_process import ServerProcess
 
@@ -34,9 +35,6 @@ STREAM_SECONDS = 0.4
 """Streams without an end of their own are left then."""
 FURNISHED_EVERY = 400
 """Requests; much is deleted in between."""
-_OF_THE_CLIENT = "Internal error from Core"
-"""What grpc.aio's own client says when a write meets the end of a stream, in place of what the server said. That the
-server itself called something INTERNAL is in its log, which is looked at when it ends."""
 _UNEXPLAINED = "(unexplained)"
 """At the end of what an error says that the server did not make."""
 NEVER = ("INTERNAL", "UNKNOWN", "DATA_LOSS")
@@ -293,7 +291,7 @@ class Campaign:
                 raise
             return "CANCELLED", answers, "nobody here cancelled it"
         except grpc.aio.AioRpcError as error:
-            if method.client_streams and error.details() == _OF_THE_CLIENT:
+            if method.client_streams and error.details() == OF_THE_CLIENT:
                 return "CUT", answers, ""
             return error.code().name, answers, f"{error.details()} {'' if _explained(error) else _UNEXPLAINED}"
         if method.name == "ExportSpace":

@@ -24,6 +24,9 @@ from runekeep.v1 import (
     turn_memory_service_pb2_grpc,
 )
 
+OF_THE_CLIENT = "Internal error from Core"
+"""What grpc.aio's own client says when a write meets the end of a stream, in place of what the server said. That the
+server itself called something INTERNAL is in its log."""
 CALL_SECONDS = 20.0
 TASK_ENDED = (
     task_service_pb2.TASK_STATE_COMPLETED,
